@@ -1,0 +1,204 @@
+import pytest
+
+from tutorial_lib import cost
+from tutorial_lib.cited import cited
+from tutorial_lib.hardware import CARDS, Hardware, find
+from tutorial_lib.predict import Prediction, Terms, guess, predict, terms_for
+
+A100 = find("A100")
+SLOW = Hardware(
+    "slow", "cuda", {"float32": 1e9, "float16": 2e9}, 1e9, 5.0, None, None, None, "made up for the arithmetic"
+)
+CPU = Hardware("laptop", "cpu", {"float32": 1e11}, 1e10, 1.0, None, None, None, "made up", measured=True)
+
+
+def test_the_limit_is_the_slowest_resource_and_no_fixed_cost():
+    # [10, 10] @ [10, 10]: 2000 FLOPs at 1 GFLOP/s = 2 µs; 300 elements · 4 B at 1 GB/s = 1.2 µs
+    item = predict(cost.matmul(10, 10, 10, "float32"), SLOW).items[0]
+    assert item.limit_us == pytest.approx(2.0)
+    # in float16 it is 1 µs of arithmetic against 0.6 µs of traffic
+    assert predict(cost.matmul(10, 10, 10, "float16"), SLOW).limit_us == pytest.approx(1.0)
+
+
+def test_the_band_goes_from_all_at_once_to_one_after_the_other(monkeypatch):
+    terms = Terms(fixed_us=(3, 7), compute_share=(0.5, 0.8), memory_share=(0.25, 1.0), source="a test")
+    monkeypatch.setattr("tutorial_lib.predict.terms_for", lambda work, on: terms)
+    item = predict(cost.matmul(10, 10, 10, "float32"), SLOW).items[0]
+    # low 3 + max(2 / 0.8, 1.2 / 1.0), high 7 + 2 / 0.5 + 1.2 / 0.25
+    assert (item.low_us, item.high_us) == (pytest.approx(5.5), pytest.approx(15.8))
+
+
+def test_a_matmul_is_compute_bound_past_the_ridge():
+    # 4096³ has 2·4096³ / (3·4096²·2 B) = 1365 FLOP/byte, the A100's ridge is 153
+    assert predict(cost.matmul(4096, 4096, 4096, "bf16"), A100).items[0].bound_by == "compute"
+    assert predict(cost.matmul(1, 8192, 8192, "bf16"), A100).items[0].bound_by == "memory"
+    assert predict(cost.matmul(1024, 32, 64, "bf16"), A100).items[0].bound_by == "fixed cost"
+    arithmetic = cost.pointwise("f", elements=10**8, dtype="float32", reads=1, flops_per_element=1000)
+    assert predict(arithmetic, A100).items[0].bound_by == "vector"
+
+
+def test_a_call_is_the_sum_of_its_work_items():
+    gemm, add = (
+        cost.matmul(64, 64, 64, "bf16"),
+        cost.pointwise("aten::add", elements=4096, dtype="bf16", reads=2),
+    )
+    both, first, second = predict([gemm, add], A100), predict(gemm, A100), predict(add, A100)
+    assert (both.work_items, both.flops, both.bytes_moved) == (2, 524_288, gemm.bytes_moved + 3 * 8192)
+    for edge in ("limit_us", "low_us", "high_us"):
+        assert getattr(both, edge) == pytest.approx(getattr(first, edge) + getattr(second, edge))
+
+
+def test_no_work_is_predicted_to_take_no_time():
+    nothing = predict([], A100)
+    assert (nothing.work_items, nothing.limit_us, nothing.high_us) == (0, 0, 0)
+    assert nothing.position(0) == "inside the band" and nothing.position(1) == "above the band"
+
+
+def test_the_masked_half_is_not_part_of_the_limit():
+    full, causal = (
+        predict(cost.attention(8, 16, 1024, 1024, 64, "bf16", causal=c), A100) for c in (False, True)
+    )
+    assert causal.flops == full.flops == 34_359_738_368
+    # 34.36 GFLOP at 312 TFLOP/s = 110.1 µs; (1024 + 1) / (2·1024) of it is left
+    assert full.limit_us == pytest.approx(110.1, abs=0.1)
+    assert causal.limit_us == pytest.approx(110.13 * 1025 / 2048, abs=0.1)
+
+
+def test_edges_are_in_order_for_every_kind_and_card():
+    works = [
+        cost.matmul(512, 512, 512, "float16"),
+        cost.addmm(1024, 32, 64, "float16", bias_elements=64),
+        cost.pointwise("aten::mul", elements=10**6, dtype="float16", reads=2),
+        cost.copy(10**6, "float16"),
+        cost.softmax(1000, 1000, "float16"),
+        cost.attention(2, 8, 256, 256, 64, "float16", causal=True),
+        cost.operator("aten::embedding", [[1000, 64], [100]], ["c10::Half", "long int"]),
+    ]
+    for card in CARDS:
+        for item in predict(works, card).items:
+            assert 0 < item.limit_us < item.low_us < item.high_us
+            assert terms_for(item.work, card).source
+
+
+@pytest.mark.parametrize(
+    ("work", "key"),
+    [
+        (cost.matmul(4096, 4096, 4096, "bf16"), "C14"),
+        (cost.matmul(8192, 768, 3072, "bf16"), "C36"),
+        (cost.matmul(8192, 3072, 768, "bf16"), "C36.down"),
+        (cost.pointwise("fused", elements=8192 * 3072, dtype="bf16", reads=2, flops_per_element=6), "C41"),
+        (cost.pointwise("fused", elements=8192 * 3072, dtype="bf16", reads=2, flops_per_element=6), "C42"),
+        (cost.attention(8, 16, 1024, 1024, 64, "bf16", causal=True), "C60"),
+        (cost.attention(8, 16, 1024, 1024, 64, "bf16", causal=True), "C61"),
+        (cost.attention(8, 16, 1024, 1024, 64, "bf16", causal=True), "C62"),
+    ],
+)
+def test_the_published_a100_times_lie_in_the_band(work, key):
+    assert predict(work, A100).position(cited(key).time_us) == "inside the band"
+
+
+def test_a_time_is_placed_against_limit_and_band():
+    prediction = Prediction(limit_us=10, low_us=14, high_us=40)
+    assert prediction.position(9.9) == "below the limit"
+    assert prediction.position(12) == "below the band"
+    assert prediction.position(14) == prediction.position(40) == "inside the band"
+    assert prediction.position(41) == "above the band"
+
+
+def test_a_band_of_measured_rates_may_reach_under_its_limit():
+    # 40 kB at 10 GB/s is 4 µs, but 40 kB sit in a cache that is faster than the memory that was measured
+    prediction = predict(cost.copy(5000, "float32"), CPU)
+    assert prediction.limit_us == pytest.approx(4.0)
+    assert prediction.low_us < 2 < prediction.limit_us and prediction.position(2) == "inside the band"
+
+
+def test_measured_gpu_rates_may_be_passed():
+    measured = Hardware(
+        "my GPU", "cuda", {"float32": 1e13}, 1e12, 2.0, None, None, None, "calibrate()", measured=True
+    )
+    work = cost.matmul(4096, 4096, 4096, "float32")
+    assert terms_for(work, measured).compute_share[1] > 1 >= terms_for(work, A100).compute_share[1]
+
+
+def test_a_dtype_without_a_rate_is_an_error_only_where_it_computes():
+    with pytest.raises(ValueError, match="T4 has no rate for bfloat16"):
+        predict(cost.matmul(8, 8, 8, "bf16"), find("T4"))
+    assert predict(cost.copy(8, "bf16"), find("T4")).bytes_moved == 32
+
+
+def test_operators_and_launches_are_passed_on():
+    prediction = predict(cost.copy(8, "bf16"), A100, operators=["aten::copy_"], launches=1)
+    assert (prediction.operators, prediction.launches) == (("aten::copy_",), 1)
+    assert (prediction.hardware, prediction.author) == ("A100 80GB SXM", "model")
+
+
+# ------------------------------------------------------------------------------------------ a reader's guess
+
+
+def test_a_guess_is_the_same_noun():
+    mine = guess(operators=["linear", "aten::addmm"], work_items=1, flops=4.2e6, time_us=(5, 10))
+    assert isinstance(mine, Prediction) and mine.author == "reader"
+    assert mine.operators == ("aten::linear", "aten::addmm")
+    assert (mine.flops, mine.launches, mine.limit_us) == (4_200_000, None, None)
+    assert mine.position(4) == "below the band" and mine.position(7) == "inside the band"
+
+
+def test_a_single_time_stands_for_a_factor_of_a_quarter():
+    mine = guess(time_us=100)
+    assert (mine.low_us, mine.high_us) == (80, 125)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("work_items", -1),
+        ("work_items", 1.5),
+        ("launches", True),
+        ("flops", float("inf")),
+        ("bytes_moved", "many"),
+        ("time_us", 0),
+        ("time_us", float("nan")),
+        ("time_us", (1, 2, 3)),
+        ("time_us", (2, 1)),
+        ("time_us", "fast"),
+        ("operators", [1]),
+        ("operators", [""]),
+    ],
+)
+def test_a_guess_that_cannot_be_names_its_argument(argument, value):
+    with pytest.raises(ValueError, match=argument):
+        guess(**{argument: value})
+
+
+def test_without_a_predicted_time_there_is_no_position():
+    with pytest.raises(ValueError, match="no time was predicted"):
+        guess(work_items=2).position(3)
+    with pytest.raises(ValueError, match="time_us"):
+        guess(time_us=2).position(float("nan"))
+
+
+# ---------------------------------------------------------------------------------------- shown to people
+
+
+def test_text_shows_quantities_and_work_items():
+    text = str(predict(cost.matmul(8192, 768, 3072, "bf16"), A100, operators=["aten::mm"]))
+    assert "A100 80GB SXM" in text and "38.65 GFLOP" in text and "67.6 MB" in text
+    assert "limit        124 µs" in text and "[8192, 768] [768, 3072]" in text
+    assert "nothing" in str(guess()) and "A reader's prediction" in str(guess())
+
+
+def test_the_table_has_one_row_a_work_item():
+    table = predict([cost.matmul(8, 8, 8, "bf16"), cost.copy(64, "bf16")], A100).table()
+    assert list(table["operator"]) == ["aten::mm", "aten::copy_"]
+    assert list(table["flops"]) == [1024, 0]
+    assert guess(work_items=3).table().empty
+    assert list(guess(work_items=3).quantities()["predicted"]) == ["3"]
+
+
+def test_html_is_escaped_and_control_characters_are_dropped():
+    hostile = cost.pointwise("<script>\x1b[31m", elements=8, dtype="float32", reads=1)
+    prediction = predict(hostile, A100, operators=["<b>\x00"])
+    page = prediction._repr_html_()
+    assert "<script>" not in page and "&lt;script&gt;" in page and "&lt;b&gt;" in page
+    assert page.count("<caption>") == page.count("<table>") == 2
+    assert "\x1b" not in page + str(prediction) and "\x00" not in page + str(prediction)

@@ -1,0 +1,364 @@
+"""How long work should take, a band above a hard limit, and how much of it there is, which needs no clock.
+
+`limit_us` is what the rates of the device allow and no more. The band adds what real kernels lose: a fixed
+cost for each, and the share of the rates that good ones reach. Those losses are the `Terms`, kept in one
+function, `terms_for`; here they are wide and depend on the kind of work only, not on shape. Time is device
+busy time of one call, the sum over its work items; waiting for the CPU between them is not predicted. A
+reader's own prediction (`guess`) is the same noun.
+"""
+
+import html
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import pandas as pd
+
+from tutorial_lib import units
+from tutorial_lib.cost import Work
+from tutorial_lib.hardware import Hardware
+
+Band = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What kernels of one kind lose, each as (low, high): a fixed time, and shares of the rates."""
+
+    fixed_us: Band
+    compute_share: Band
+    memory_share: Band
+    source: str
+
+
+@dataclass(frozen=True)
+class WorkTime:
+    """The predicted time of one work item; `bound_by` is compute, vector, memory or fixed cost."""
+
+    work: Work
+    limit_us: float
+    low_us: float
+    high_us: float
+    bound_by: str
+
+
+# Shares of datasheet rates that 1,000 operator shapes in public torch.profiler traces of A100, H100, B200, T4
+# and RTX 4090 reached (10th to 90th percentile where the limit is over 10 µs), and what the small ones (limit
+# under 1 µs) took in multiples of the card's launch_us. float32 products that ran in TF32 and copies over the
+# bus are left out.
+_TRACES = (
+    "public torch.profiler traces (AMD-AGI/TraceLens, pytorch-labs/segment-anything-fast,"
+    " facebookresearch/HolisticTraceAnalysis, harryjmoss/particle_transformer, pytorch/ao,"
+    " CodingPlatelets/SwitchTransformers, astra-sim, tugot17/tokenomics-from-first-principles,"
+    " incredere/gpu-profiling-pytorch-lab, andrewlala/ResNet50)"
+)
+# The bands made of this hold five in six of the rows behind it.
+# kind: fixed cost in launches, share of the compute rate, share of the bandwidth
+_GPU: dict[str, tuple[Band, Band, Band, str]] = {
+    "gemm": (
+        (1.5, 8),
+        (0.3, 0.95),
+        (0.2, 0.95),
+        "21 compute-bound products at 0.31 to 0.80 of the rate, 30 memory-bound",
+    ),
+    "attention": (
+        (2, 9),
+        (0.2, 0.8),
+        (0.2, 0.9),
+        "11 calls only, and the A100 figures of the Hugging Face series",
+    ),
+    "pointwise": ((0.5, 4), (0.25, 1.0), (0.35, 1.0), "101 calls at 0.35 to 0.98 of the bandwidth"),
+    "copy": ((0.5, 4), (0.25, 1.0), (0.35, 1.0), "41 calls at 0.37 to 0.92 of the bandwidth"),
+    "reduction": ((1.5, 6), (0.25, 1.0), (0.2, 0.9), "47 calls at 0.22 to 0.72 of the bandwidth"),
+    "other": ((0.5, 6), (0.2, 1.0), (0.2, 1.0), "few calls: the widest of the other kinds"),
+}
+
+
+def terms_for(work: Work, on: Hardware) -> Terms:
+    """The losses to expect of this work on this device; the one place that a sharper model replaces."""
+    if on.kind == "cpu":
+        return _cpu_terms(work, on)
+    launches, compute, memory, basis = _GPU.get(work.kind, _GPU["other"])
+    source = f"{basis}; 10th to 90th percentile of {_TRACES}"
+    if on.measured:
+        # Measured rates hold the losses of one good kernel already: others get closer to them and may pass.
+        compute, memory = (_of_measured(share) for share in (compute, memory))
+        source += "; taken over to measured rates"
+    return Terms((launches[0] * on.launch_us, launches[1] * on.launch_us), compute, memory, source)
+
+
+def _of_measured(share: Band) -> Band:
+    return (share[0] / 0.8, 1.15)
+
+
+def _cpu_terms(work: Work, on: Hardware) -> Terms:
+    compute = (0.25, 1.25) if work.kind == "gemm" else (0.1, 1.25)
+    # Whatever fits a cache moves up to ten times as fast as the memory that calibrate() reads; the first
+    # write to fresh memory, page by page, is several times slower.
+    cached = work.bytes_moved <= (on.l2_bytes or _CPU_CACHE)
+    memory = (0.15, 10.0) if cached else (0.15, 2.5)
+    source = (
+        "tried with torch 2.13 on a 2-core x86 server: products reach 0.25 to 1.25 of the calibrated rate,"
+        " attention and function values 0.1 and more, and an operator takes 0.5 to 20 µs beside its work"
+    )
+    return Terms((0.3 * on.launch_us, 10 + 10 * on.launch_us), compute, memory, source)
+
+
+_CPU_CACHE = 32 * 2**20  # bytes, where the machine's own is not known
+
+
+def _parts(work: Work, on: Hardware) -> dict[str, float]:
+    """Time in µs of each resource at its full rate."""
+    needed = work.flops - work.skippable_flops
+    return {
+        "compute": needed / on.rate(work.dtype) * 1e6 if needed else 0.0,
+        "vector": work.vector_flops / on.vector_rate * 1e6 if work.vector_flops else 0.0,
+        "memory": work.bytes_moved / on.bytes_per_s * 1e6,
+    }
+
+
+def _time(work: Work, on: Hardware) -> WorkTime:
+    terms, parts = terms_for(work, on), _parts(work, on)
+    limit, resource = max((time, name) for name, time in parts.items())
+    low = {name: time / _share(terms, name)[1] for name, time in parts.items()}
+    high = {name: time / _share(terms, name)[0] for name, time in parts.items()}
+    if work.skippable_flops:  # a kernel that computes the masked half pays for all of it
+        high["compute"] = work.flops / on.rate(work.dtype) * 1e6 / terms.compute_share[0]
+    # At best the resources are used at the same time, at worst one after the other.
+    return WorkTime(
+        work,
+        limit_us=limit,
+        low_us=terms.fixed_us[0] + max(low.values()),
+        high_us=terms.fixed_us[1] + sum(high.values()),
+        bound_by="fixed cost" if terms.fixed_us[0] > limit else resource,
+    )
+
+
+def _share(terms: Terms, resource: str) -> Band:
+    return terms.memory_share if resource == "memory" else terms.compute_share
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one call should show; a quantity that is None was not predicted."""
+
+    operators: tuple[str, ...] | None = None
+    work_items: int | None = None
+    launches: int | None = None
+    flops: int | None = None
+    bytes_moved: int | None = None
+    limit_us: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
+    items: tuple[WorkTime, ...] = ()
+    hardware: str | None = None
+    author: str = "model"
+
+    def position(self, time_us: float) -> str:
+        """Where a measured time lies: below the limit, below the band, inside the band or above the band.
+
+        A band of measured rates may reach under the limit (a cache beats the memory that was calibrated);
+        inside wins. ValueError when no time was predicted.
+        """
+        if self.low_us is None or self.high_us is None:
+            raise ValueError("no time was predicted: pass time_us to guess(), or use predict()")
+        if time_us != 0:  # nothing at all takes no time
+            _positive("time_us", time_us)
+        if self.low_us <= time_us <= self.high_us:
+            return "inside the band"
+        if time_us > self.high_us:
+            return "above the band"
+        return (
+            "below the limit" if self.limit_us is not None and time_us < self.limit_us else "below the band"
+        )
+
+    def table(self) -> pd.DataFrame:
+        """One row a work item, in order; without rows for a reader's guess."""
+        columns = (
+            "operator",
+            "kind",
+            "dtype",
+            "shapes",
+            "flops",
+            "bytes_moved",
+            "limit_us",
+            "low_us",
+            "high_us",
+            "bound_by",
+        )
+        rows = [
+            (i.work.operator, i.work.kind, i.work.dtype, i.work.shapes, i.work.flops, i.work.bytes_moved)
+            + (i.limit_us, i.low_us, i.high_us, i.bound_by)
+            for i in self.items
+        ]
+        return pd.DataFrame(rows, columns=columns)
+
+    def quantities(self) -> pd.DataFrame:
+        """What was predicted, one row each with its value as text: [quantity, predicted]."""
+        return pd.DataFrame(self._lines(), columns=("quantity", "predicted"))
+
+    def _lines(self) -> list[tuple[str, str]]:
+        lines = [
+            (
+                "operators",
+                None if self.operators is None else " → ".join(map(_plain, self.operators)) or "none",
+            ),
+            ("work items", _or_none(str, self.work_items)),
+            ("launches", _or_none(str, self.launches)),
+            ("FLOPs", _or_none(units.work, self.flops)),
+            ("bytes moved", _or_none(units.data, self.bytes_moved)),
+            ("limit", _or_none(units.duration, self.limit_us)),
+            ("band", None if self.low_us is None else units.band(self.low_us, self.high_us)),
+        ]
+        return [(quantity, text) for quantity, text in lines if text is not None]
+
+    def _title(self) -> str:
+        who = "A reader's prediction" if self.author == "reader" else "Prediction"
+        return f"{who} for one call" + (f" on {_plain(self.hardware)}" if self.hardware else "")
+
+    def __str__(self) -> str:
+        lines = self._lines() or [("nothing", "no quantity was predicted")]
+        width = max(len(quantity) for quantity, _ in lines)
+        text = [self._title(), *(f"  {quantity:<{width}}  {value}" for quantity, value in lines)]
+        return "\n".join([*text, *_columns([_HEADINGS, *map(_cells, self.items)])] if self.items else text)
+
+    def _repr_html_(self) -> str:
+        quantities = "".join(
+            f'<tr><th scope="row">{html.escape(q)}</th><td>{html.escape(v)}</td></tr>'
+            for q, v in self._lines()
+        )
+        parts = [f"<table><caption>{html.escape(self._title())}</caption><tbody>{quantities}</tbody></table>"]
+        if self.items:
+            head = "".join(f'<th scope="col">{html.escape(h)}</th>' for h in _HEADINGS)
+            body = "".join(
+                "<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in _cells(i)) + "</tr>"
+                for i in self.items
+            )
+            caption = "<caption>Its work items, in order</caption>"
+            parts.append(f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+        return "".join(parts)
+
+
+_HEADINGS = ("operator", "shapes", "dtype", "FLOPs", "bytes", "limit", "band", "bound by")
+
+
+def _cells(item: WorkTime) -> tuple[str, ...]:
+    work = item.work
+    shapes = " ".join("[" + ", ".join(map(str, shape)) + "]" for shape in work.shapes)
+    return (
+        _plain(work.operator),
+        shapes,
+        _plain(work.dtype),
+        units.work(work.flops),
+        units.data(work.bytes_moved),
+        units.duration(item.limit_us),
+        units.band(item.low_us, item.high_us),
+        item.bound_by,
+    )
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _plain(text: str) -> str:
+    """Without control characters: an operator's name may come from a file somebody else wrote."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", "", text)
+
+
+def _or_none(write, value):
+    return None if value is None else write(value)
+
+
+def predict(
+    work: Work | Iterable[Work],
+    on: Hardware,
+    *,
+    operators: Iterable[str] | None = None,
+    launches: int | None = None,
+) -> Prediction:
+    """The prediction for these work items, one after the other, on this device; no work takes no time.
+
+    `operators` (all that will be dispatched, views too) and `launches` are passed on when given; they need
+    torch to be found (see `dispatch`). ValueError when the device has no rate for a dtype that products are
+    computed in.
+    """
+    items = tuple(_time(w, on) for w in ([work] if isinstance(work, Work) else work))
+    return Prediction(
+        operators=None if operators is None else tuple(operators),
+        work_items=len(items),
+        launches=launches,
+        flops=sum(i.work.flops for i in items),
+        bytes_moved=sum(i.work.bytes_moved for i in items),
+        limit_us=math.fsum(i.limit_us for i in items),
+        low_us=math.fsum(i.low_us for i in items),
+        high_us=math.fsum(i.high_us for i in items),
+        items=items,
+        hardware=on.name,
+    )
+
+
+def guess(
+    *,
+    operators: Iterable[str] | str | None = None,
+    work_items: int | None = None,
+    launches: int | None = None,
+    flops: float | None = None,
+    bytes_moved: float | None = None,
+    time_us: float | Band | None = None,
+) -> Prediction:
+    """A reader's own prediction; leave out what you do not want to commit to.
+
+    Operators may be written without "aten::". A single time stands for the band within a factor of 1.25 of
+    it; give (low, high) for a band of your own. ValueError names an argument that no measurement could equal.
+    """
+    low, high = (None, None) if time_us is None else _band_of(time_us)
+    return Prediction(
+        operators=None if operators is None else _names(operators),
+        work_items=_count("work_items", work_items),
+        launches=_count("launches", launches),
+        flops=_count("flops", flops),
+        bytes_moved=_count("bytes_moved", bytes_moved),
+        low_us=low,
+        high_us=high,
+        author="reader",
+    )
+
+
+def _names(operators: Iterable[str] | str) -> tuple[str, ...]:
+    names = [operators] if isinstance(operators, str) else list(operators)
+    if not all(isinstance(name, str) and name.strip() for name in names):
+        raise ValueError(f"operators are names such as 'aten::mm', got {names!r}")
+    return tuple(name.strip() if "::" in name else f"aten::{name.strip()}" for name in names)
+
+
+def _count(argument: str, value: float | None) -> int | None:
+    if value is None:
+        return None
+    whole = isinstance(value, Integral) or (
+        isinstance(value, Real) and math.isfinite(value) and value == int(value)
+    )
+    if isinstance(value, bool) or not whole or value < 0:
+        raise ValueError(f"{argument} is a whole number of 0 or more, got {value!r}")
+    return int(value)
+
+
+def _positive(argument: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{argument} is a positive number of microseconds, got {value!r}")
+    return float(value)
+
+
+def _band_of(time_us: object) -> Band:
+    if isinstance(time_us, (tuple, list)):
+        if len(time_us) != 2:
+            raise ValueError(f"time_us is a number or (low, high), got {time_us!r}")
+        low, high = (_positive("time_us", edge) for edge in time_us)
+        if low > high:
+            raise ValueError(f"time_us runs from low to high, got {time_us!r}: swap them")
+        return low, high
+    time = _positive("time_us", time_us)
+    return time / 1.25, time * 1.25
