@@ -1,0 +1,283 @@
+"""Names as profilers print them; what each must say is written beside it."""
+
+import pytest
+
+from tutorial_lib.kernel_names import decode
+
+LINEAR = "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_32x1_tn_align8"
+GELU = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl("
+    "at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}::operator()() const::{lambda()#4}::"
+    "operator()() const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul> >(int, X)"
+)
+FLASH = (
+    "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 64, 4, false, "
+    "false, cutlass::bfloat16_t, pytorch_flash::Flash_kernel_traits<64, 128, 64, 4, cutlass::bfloat16_t> >, "
+    "false, {causal}, false, false, false, true, false, false>(pytorch_flash::Flash_fwd_params)"
+)
+CUDNN = "cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_6_128x64x64_4x1x1_cga1x1x1_kernel0_0"
+
+# name -> family, arch, dtype, accumulate_dtype, layout, tile, stages
+GEMMS = {
+    LINEAR: ("cutlass", "sm_80", "bfloat16", "float32", "tn", (32, 32, 32), 1),
+    "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x256_32x3_nn_align8>(cutlass_80":
+        ("cutlass", "sm_80", "float16", "float32", "nn", (128, 256, 32), 3),
+    "cutlass_80_tensorop_i16832gemm_s8_256x128_64x3_tn_align16":
+        ("cutlass", "sm_80", "int8", "int32", "tn", (256, 128, 64), 3),
+    "cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn_align1":
+        ("cutlass", "sm_75", "bfloat16", "float32", "nn", (128, 128), None),
+    "cutlass_80_simt_sgemm_128x32_8x5_nt_align1":
+        ("cutlass", "sm_80", "float32", "float32", "nt", (128, 32, 8), 5),
+    "cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1":
+        ("cutlass", "sm_80", "float64", "float64", "nn", (64, 64, 16), 4),
+    "cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_bf16_bf16_128x128x64_2x1x1_0_tnn_align8_pingpong":
+        ("cutlass", "sm_90", "bfloat16", "float32", "tn", (128, 128, 64), None),
+    "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn":
+        ("cublas", "sm_8x", "bfloat16", "float32", "nn", (128, 256, 64), 3),
+    "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn":
+        ("cublas", "sm_8x", "bfloat16", "float32", "tn", (128, 128, 32), 5),
+    "turing_fp16_s1688gemm_fp16_128x256_ldg8_f2f_stages_32x1_nt":
+        ("cublas", "sm_75", "float16", "float32", "nt", (128, 256, 32), 1),
+    "volta_sgemm_128x64_nn": ("cublas", "sm_70", "float32", "float32", "nn", (128, 64), None),
+    "ampere_h1688gemm_128x128_ldg8_stages_32x1_tn":
+        ("cublas", "sm_8x", "float16", "float16", "tn", (128, 128, 32), 1),
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x64x64_warpgroupsize1x1x1_execute_kernel__5x_cublas":
+        ("xmma", "sm_90", "bfloat16", "float32", "tn", (128, 64, 64), None),
+    "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT":
+        ("nvjet", None, "bfloat16", "float32", "nt", (128, 256, 64), 4),
+    "nvjet_sm120_tst_mma_64x32x64_8_16x32x64_tmaAB_alignCD4_bz_TNNN":
+        ("nvjet", "sm_120", "bfloat16", "float32", "tn", (64, 32, 64), 8),
+    "Cijk_Ailk_Bljk_BBS_BH_MT128x64x32_MI32x32x8x1_SN_1LDSB0_ISA90a_K1":
+        ("tensile", "gfx90a", "bfloat16", "float32", "nn", (128, 64, 32), None),
+}
+
+
+@pytest.mark.parametrize("name", GEMMS)
+def test_a_gemm_name_gives_its_fields(name):
+    k = decode(name)
+    assert k.kind == "gemm"
+    assert (k.family, k.arch, k.dtype, k.accumulate_dtype, k.layout, k.tile, k.stages) == GEMMS[name]
+
+
+def test_the_kernel_of_a_linear_layer_reads_as_one_line():
+    assert str(decode(LINEAR)) == (
+        "CUTLASS GEMM for sm_80, bfloat16 in, float32 accumulate, tile 32×32×32, 1 stage, operands TN, "
+        "aligned to 8 elements"
+    )
+
+
+@pytest.mark.parametrize("name", [n for n, said in GEMMS.items() if "::" not in n and said[0] != "tensile"])
+def test_the_parts_of_a_gemm_name_spell_all_of_it_in_order(name):
+    spelled = "".join(token for token, _ in decode(name).parts)
+    assert spelled.replace("_", "") == name.replace("_", "")
+
+
+def test_the_letters_of_a_linear_layers_kernel_are_explained_one_by_one():
+    meanings = dict(decode(LINEAR).parts)
+    assert meanings["161616"] == "tensor-core instruction 16×16×16 (m×n×k)"
+    assert meanings["s"] == "accumulates in float32"
+    # 32x1: the tile advances 32 along k at a time, one piece in flight
+    assert meanings["32x1"].startswith("takes 32 along k at a time, in 1 stage ")
+    assert "A is read transposed" in meanings["tn"] and "nn.Linear" in meanings["tn"]
+    assert decode(LINEAR).instruction == (16, 16, 16)
+
+
+def test_a_float32_gemm_on_tensor_cores_multiplies_tf32():
+    # no type is spelled, so operands are float32 like the accumulator; the 16×8×8 instruction takes TF32
+    on_tensor_cores = decode("cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4")
+    on_cuda_cores = decode("ampere_sgemm_128x64_tn")
+    assert (on_tensor_cores.dtype, on_cuda_cores.dtype) == ("tfloat32", "float32")
+    assert decode("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x64x32_cublas").dtype == "tfloat32"
+    # the same instruction with a spelled type is not TF32
+    assert decode("turing_fp16_s1688gemm_fp16_128x128_ldg8_relu_f2f_tn").dtype == "float16"
+
+
+def test_relu_in_a_name_is_what_the_epilogue_can_do():
+    kernel = decode("ampere_bf16_s16816gemm_bf16_128x128_ldg8_relu_f2f_stages_32x5_tn")
+    assert kernel.epilogue == "relu"
+    assert "plain matmuls" in dict(kernel.parts)["relu"]
+    assert decode("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_bias_TNN").epilogue == "bias"
+    both = "cutlass3x_sm100_simt_sgemm_f32_f32_f32_f32_f32_64x64x16_1x1x1_3_tnn_align1_bias_f32_relu"
+    assert decode(both).epilogue == "bias+relu"
+    assert decode("volta_sgemm_128x64_nn").epilogue is None
+
+
+def test_nvjet_types_are_operands_accumulator_output_and_fp8_stays_unnamed():
+    kernel = decode("nvjet_sm90_hss_64x8_64x16_1x1_h_bz_splitK_NNT")
+    assert (kernel.dtype, kernel.accumulate_dtype, kernel.split_k) == ("float16", "float32", True)
+    assert ("s", "output: float32") in kernel.parts
+    assert decode("nvjet_qqtst_128x256_128x6_2x2_2cta_h_bz_TNT").dtype is None  # e4m3 or e5m2?
+    assert decode("nvjet_sss_tf32_128x256_64x4_1x2_h_bz_TNT").dtype == "tfloat32"
+
+
+def test_matrix_times_vector_gives_its_letter_and_types():
+    gemv = decode("void gemv2T_kernel_val<int, int, __half, __half, __half, float, 128, 16, 2, 4, false>(X)")
+    assert (gemv.kind, gemv.layout, gemv.dtype, gemv.accumulate_dtype) == ("gemm", "t", "float16", "float32")
+    assert decode("void gemmSN_TN_kernel_64addr<float, 128, 16, 2, 4, 8, 9, false>(X)").layout == "tn"
+
+
+def test_the_sum_after_a_split_k_gemm_is_a_reduction():
+    total = decode("void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float, float, true>(X)")
+    assert (total.family, total.kind, total.dtype) == ("cublas", "reduction", "float32")
+    mixed = decode("void splitKreduce_kernel<32, 16, int, __nv_bfloat16, __nv_bfloat16, float>(X)")
+    assert mixed.dtype is None  # which of the two types is the operands' is not documented
+
+
+def test_an_inductor_kernel_lists_the_operators_it_fuses():
+    kernel = decode("triton_poi_fused__unsafe_view_gelu_mul_0")
+    assert (kernel.family, kernel.kind) == ("triton", "pointwise")
+    assert kernel.operators == ("_unsafe_view", "gelu", "mul")
+    assert str(kernel) == "Triton pointwise kernel, _unsafe_view + gelu + mul"
+
+
+@pytest.mark.parametrize("name, kind, operators", [
+    ("triton_per_fused_add_native_layer_norm_17", "reduction", ("add", "native_layer_norm")),
+    ("triton_red_fused_native_layer_norm_native_layer_norm_backward_2", "reduction",
+     ("native_layer_norm", "native_layer_norm_backward")),
+    ("triton_poi_fused__to_copy_clamp_div_5_0d1d2d3de", "pointwise", ("_to_copy", "clamp", "div")),
+    ("triton_poi_fused_constant_pad_nd_moe_forward_0", "pointwise", ("constant_pad_nd", "moe_forward")),
+    ("triton_tem_fused_addmm_3", "gemm", ("addmm",)),
+    ("triton__0d1d2d3d4d5de", "unknown", ()),
+    ("graph_0_cpp_fused__softmax_masked_fill_mul_0", "unknown", ("_softmax", "masked_fill", "mul")),
+])
+def test_fused_names_split_into_known_operators(name, kind, operators):
+    assert (decode(name).kind, decode(name).operators) == (kind, operators)
+
+
+def test_a_stretch_that_is_no_known_operator_stays_whole():
+    kernel = decode("triton_poi_fused_add_aiter_sage_attn_cat_14")
+    assert kernel.operators == ("add", "aiter_sage_attn", "cat")
+    assert ("aiter_sage_attn", "not an operator known here, left whole") in kernel.parts
+
+
+def test_hand_written_triton_is_named_only_when_certain():
+    liger = decode("_geglu_tanh_forward_kernel")
+    assert (liger.family, liger.kind, liger.operators) == ("triton", "pointwise", ("gelu", "mul"))
+    assert decode("_fwd_kernel_0d1d2d3d45d6de7de8c9de").family == "triton"  # Triton 2's suffix
+    assert decode("_layer_norm_forward_kernel").family == "unknown"
+
+
+LAMBDAS = "(at::TensorIteratorBase&)::{lambda()#1}::operator()() const::{lambda()#7}::operator()() const::"
+
+
+@pytest.mark.parametrize("functor, kind, operator, dtype", [
+    ("CUDAFunctor_add<c10::BFloat16>", "pointwise", "add", "bfloat16"),
+    ("BinaryFunctor<c10::Half, c10::Half, c10::Half, MulFunctor<float> >", "pointwise", "mul", "float16"),
+    ("FillFunctor<long>", "pointwise", "fill", "int64"),
+    ("where_kernel_impl" + LAMBDAS + "{lambda(bool, double, double)#1}", "pointwise", "where", "float64"),
+    ("launch_clamp_scalar" + LAMBDAS + "{lambda(float)#1}", "pointwise", "clamp", "float32"),
+    ("direct_copy_kernel_cuda" + LAMBDAS + "{lambda(short)#1}", "copy", "copy", "int16"),
+])
+def test_an_elementwise_kernel_names_its_functor_and_type(functor, kind, operator, dtype):
+    kernel = decode(f"void at::native::vectorized_elementwise_kernel<4, at::native::{functor}, 3ul>(int, X)")
+    assert (kernel.family, kernel.kind, kernel.operators, kernel.dtype) == ("aten", kind, (operator,), dtype)
+
+
+def test_gelu_is_read_through_its_nested_lambdas():
+    kernel = decode(GELU)
+    assert (kernel.operators, kernel.dtype) == (("gelu",), "bfloat16")
+    assert ("4", "4 elements to a load or store") in kernel.parts
+
+
+def test_a_copy_that_converts_says_what_it_can_of_both_types():
+    copy = "void at::native::unrolled_elementwise_kernel<at::native::{}, 4, X::LoadWithCast<1> >(int)"
+    cast = decode(copy.format("bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(float)#1}"))
+    assert (cast.kind, cast.dtype) == ("copy", "bfloat16")
+    assert str(cast) == "ATen copy with conversion from float32, bfloat16"
+    other = decode(copy.format("direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(float)#1}"))
+    assert str(other) == "ATen copy with conversion, float32"
+
+
+@pytest.mark.parametrize("name, kind, operator, dtype, accumulate", [
+    ("reduce_kernel<512, 1, ReduceOp<c10::Half, MeanOps<c10::Half, float, float, c10::Half>, unsigned int> >",
+     "reduction", "mean", "float16", "float32"),
+    ("softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 10, false, false>",
+     "softmax", "softmax", "bfloat16", "float32"),
+    ("cunn_SoftMaxBackwardSmem<4, float, float, float, at::native::LogSoftMaxBackwardEpilogue>",
+     "softmax", "log_softmax", "float32", "float32"),
+    ("CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>", "copy", "cat", "float32", None),
+    ("index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index_kernel_impl<"
+     "at::native::OpaqueType<4> >(X)::{lambda(char*, char const*, long)#1}>", "copy", "index", None, None),
+    ("triu_tril_kernel<bool, int, false, 8, false>", "pointwise", "tril", "bool", None),
+])
+def test_other_aten_kernels(name, kind, operator, dtype, accumulate):
+    kernel = decode(f"void at::native::(anonymous namespace)::{name}(X)")
+    assert (kernel.family, kernel.kind, kernel.operators) == ("aten", kind, (operator,))
+    assert (kernel.dtype, kernel.accumulate_dtype) == (dtype, accumulate)
+
+
+def test_flash_attention_gives_its_head_dimension_tile_and_mask():
+    kernel = decode(FLASH.format(causal="true"))
+    assert (kernel.family, kernel.kind, kernel.tile) == ("flash", "attention", (128, 64))
+    assert str(kernel) == "FlashAttention forward, head dimension 64, causal, bfloat16, tile 128×64"
+    assert "causal" not in str(decode(FLASH.format(causal="false")))
+
+
+def test_memory_efficient_attention_gives_direction_type_and_tile():
+    kernel = decode("fmha_cutlassF_bf16_aligned_64x64_rf_sm80")
+    assert (kernel.family, kernel.kind, kernel.variant) == ("efficient", "attention", "attention, forward")
+    assert (kernel.arch, kernel.dtype, kernel.tile) == ("sm_80", "bfloat16", (64, 64))
+    assert decode("fmha_cutlassB_f16_aligned_64x64_k32_seqaligned_sm70").variant == "attention, backward"
+
+
+def test_f16_in_a_cudnn_attention_name_does_not_make_it_float16():
+    kernel = decode(CUDNN)
+    assert (kernel.family, kernel.kind, kernel.tile) == ("cudnn", "attention", (128, 64, 64))
+    assert (kernel.arch, kernel.dtype) == ("sm_80", None)
+    assert "bfloat16 runs say f16 too" in dict(kernel.parts)["f16"]
+
+
+def test_copies_sets_and_collectives_are_no_arithmetic():
+    copy = decode("Memcpy HtoD (Pageable -> Device)")
+    assert (copy.family, copy.kind, str(copy)) == ("memcpy", "copy", "memory copy, host to device")
+    assert decode("Memset (Device)").kind == "memset"
+    nccl = decode("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+    assert (nccl.kind, nccl.operators, nccl.dtype) == ("communication", ("AllReduce",), "bfloat16")
+    # a gather moves bytes: its one kernel says int8 for every type
+    assert decode("ncclKernel_AllGather_RING_LL_Sum_int8_t").dtype is None
+
+
+def test_a_convolution_is_not_called_a_gemm():
+    kernel = decode("sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_"
+                    "tilesize128x128x16_stage4_warpsize2x2x1_g1_tensor16x8x8_execute_kernel_cudnn_infer")
+    assert (kernel.kind, kernel.variant, kernel.layout) == ("other", "convolution", "nhwc")
+    assert (kernel.dtype, kernel.stages, kernel.instruction) == ("tfloat32", 4, (16, 8, 8))
+    assert decode("volta_scudnn_128x64_relu_small_nn_v1").family == "cudnn"
+
+
+def test_a_mangled_name_is_read_from_its_identifiers():
+    add = decode("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPc")
+    assert (add.family, add.operators, add.dtype) == ("aten", ("add",), None)
+    # 66 letters follow: cutlass_80 … align8
+    gemm = decode("_ZN7cutlass7Kernel2I66cutlass_80_tensorop_f16_s16816gemm_relu_f16_256x128_32x3_tn_align8E")
+    assert (gemm.family, gemm.tile) == ("cutlass", (256, 128, 32))
+
+
+@pytest.mark.parametrize("name", [
+    "", " ", "_", "ampere_", "nvjet_", "_ZN", "_Z9999", "triton_poi_fused_", "\x1b[31m\0", "é🦊", "\ud800",
+    "void at::native::", "at::native::f<", "kernel", "rotary_kernel", "gemv2T_kernel", "flash_fwd_kernel<",
+])
+def test_any_string_has_an_answer(name):
+    kernel = decode(name)
+    assert kernel.name == name
+    assert str(kernel).isprintable()
+    assert all(token.isprintable() for token, _ in kernel.parts)
+
+
+def test_an_unknown_name_stays_unknown():
+    kernel = decode("rotary_kernel")
+    assert (kernel.family, kernel.kind, kernel.dtype, kernel.operators) == ("unknown", "unknown", None, ())
+    assert str(kernel) == "unknown kernel rotary_kernel"
+
+
+@pytest.mark.parametrize("opening, more", [
+    ("", "a"), ("", "_"), ("_ZN", "9"), ("nvjet_", "12x34_"), ("void f<", "<"), ("at::native::", "lambda(a"),
+    ("at::native::", "aFunctorOps "), ("triton_poi_fused_", "log_softmax_"),
+    ("cutlass_80_tensorop_", "s1688gemm_"),
+])
+def test_the_work_on_a_huge_name_is_bounded_by_its_head(opening, more):
+    # nothing after the first 4096 characters is read, so what 200 kB say is what their head says
+    huge = (opening + more * 200_000)[:200_000]
+    kernel, head = decode(huge), decode(huge[:4096])
+    assert kernel.name == huge
+    assert (kernel.parts, str(kernel)) == (head.parts, str(head))
