@@ -1,0 +1,298 @@
+"""Operators found without running: against the real device, torch's counter, and the copies a trace shows."""
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from tutorial_lib import dispatch, measure, models, timeline
+from tutorial_lib.cost import total
+from tutorial_lib.hardware import Hardware, find
+
+A100 = find("A100")
+CPU = Hardware("a CPU", "cpu", {"float32": 1e11, "bfloat16": 1e11}, 3e10, 1.0, None, None, None, "a test", measured=True)
+
+
+def linear(**options):
+    return torch.nn.Linear(32, 64, **options)
+
+
+def not_contiguous():
+    return torch.randn(4, 8, 32).transpose(0, 1)
+
+
+CALLS = {
+    "linear": (linear(), torch.randn(16, 32)),
+    "linear, bfloat16": (linear(dtype=torch.bfloat16), torch.randn(16, 32, dtype=torch.bfloat16)),
+    "linear, batch 1": (linear(), torch.randn(1, 32)),
+    "linear, 3-D": (linear(), torch.randn(4, 8, 32)),
+    "linear, 3-D not contiguous": (linear(), not_contiguous()),
+    "linear, 3-D not contiguous, frozen": (linear().requires_grad_(False), not_contiguous()),
+    "linear, columns apart": (linear(), torch.randn(16, 64)[:, ::2]),
+    "linear without bias": (linear(bias=False), torch.randn(16, 32)),
+    "matmul and add": (models.matmul_add, *models.MatmulAdd(16).inputs()),
+    "batched matmul": (torch.matmul, torch.randn(4, 8, 16), torch.randn(4, 16, 8)),
+    "mlp": (torch.nn.Sequential(linear(), torch.nn.GELU(), torch.nn.Linear(64, 32)), torch.randn(16, 32)),
+    "softmax": (lambda x: x.softmax(-1), torch.randn(16, 32)),
+    "layer norm": (torch.nn.LayerNorm(32), torch.randn(16, 32)),
+    "masked fill": (lambda x, m: x.masked_fill(m, 0.0), torch.randn(16, 32), torch.ones(16, 32, dtype=torch.bool)),
+    "rearranged": (lambda x: x.t().contiguous(), torch.randn(16, 32)),
+    "cast": (lambda x: x.to(torch.float64), torch.randn(16, 32)),
+    "stacked": (lambda x: torch.stack([x, x]), torch.randn(16, 32)),
+    "relu": (torch.relu, torch.randn(16, 32)),
+    "addend of a batched product": (torch.baddbmm, torch.randn(4, 8, 8), torch.randn(4, 8, 16), torch.randn(4, 16, 8)),
+    "new memory": (lambda x: torch.zeros(16, 32) + torch.ones_like(x) + torch.rand(16, 32), torch.randn(16, 32)),
+}
+
+
+def seen_on_the_cpu(fn, *inputs):
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.append(func._schema.name)
+            return func(*args, **(kwargs or {}))
+
+    names = []
+    with Seen():
+        fn(*inputs)
+    return names
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_meta_tensors_show_the_operators_that_cpu_tensors_show(call):
+    found = dispatch.operators(*call)["operator"].tolist()
+    # under a dispatch mode, which this test needs too, nn.Linear writes add for the add_ of an unwatched run
+    assert [name.replace("add_", "add") for name in found] == seen_on_the_cpu(*call)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("on", [A100, CPU], ids=["cuda", "cpu"])
+def test_flops_equal_torchs_counter(call, on):
+    with FlopCounterMode(display=False) as counter:
+        call[0](*call[1:])
+    assert total(dispatch.work(*call, on=on)).flops == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("config", [models.MatmulAdd(64), models.Linear(16, 32, 64), models.Linear(1, 32, 64)])
+@pytest.mark.parametrize("on", [A100, CPU], ids=["cuda", "cpu"])
+def test_what_is_found_equals_what_a_workload_counts_by_hand(config, on):
+    found = dispatch.work(config.build(), *config.inputs("meta"), on=on)
+    assert [(w.operator, w.cost) for w in found] == [(w.operator, w.cost) for w in config.costs(on.kind)]
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_the_work_items_found_are_those_of_a_cpu_trace(call, tmp_path):
+    trace = measure.record(lambda: call[0](*call[1:]), tmp_path / "a.json", steps=1, device="cpu")
+    found = [w.operator for w in dispatch.work(*call, on=CPU)]
+    assert found == timeline.work_items(trace)["operator"].tolist()
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_the_operators_predicted_come_in_this_order_in_a_cpu_trace(call, tmp_path):
+    trace = measure.record(lambda: call[0](*call[1:]), tmp_path / "a.json", steps=1, device="cpu")
+    recorded = iter(timeline.operators(trace)["name"])
+    assert all(name in recorded for name in dispatch.predict_call(*call, on=CPU).operators)
+
+
+def test_the_transpose_of_a_linear_is_a_view_and_no_work():
+    found = dispatch.operators(*CALLS["linear"])
+    assert found["operator"].tolist() == ["aten::t", "aten::addmm"]
+    assert found["view"].tolist() == [True, False] and found["works"].tolist() == [False, True]
+    # weight [64, 32] seen as [32, 64]: the strides of the second factor say so
+    assert found["strides"][1][2] == (1, 32)
+
+
+def test_an_allocation_is_neither_a_view_nor_work():
+    found = dispatch.operators(torch.empty_like, torch.randn(4))
+    assert not found["view"].item() and not found["works"].item()
+
+
+def test_an_operator_on_no_elements_is_no_work():
+    assert not dispatch.operators(torch.neg, torch.randn(0, 4))["works"].item()
+
+
+def test_a_frozen_weight_turns_the_copy_of_a_linear_into_a_batched_product():
+    names = [w.operator for w in dispatch.work(*CALLS["linear, 3-D not contiguous"], on=A100)]
+    frozen = [w.operator for w in dispatch.work(*CALLS["linear, 3-D not contiguous, frozen"], on=A100)]
+    assert names == ["aten::copy_", "aten::mm", "aten::add_"] and frozen == ["aten::bmm", "aten::add_"]
+
+
+def test_a_matrix_that_blas_cannot_read_is_copied_first():
+    copied, product = dispatch.work(*CALLS["linear, columns apart"], on=A100)
+    # [16, 32] float32 read and written: 2·16·32·4 = 4096 bytes
+    assert (copied.kind, copied.bytes_moved, product.operator) == ("copy", 4096, "aten::addmm")
+
+
+def test_rows_apart_are_read_in_place():
+    x = torch.randn(16, 64)[:, :32]  # strides (64, 1)
+    assert len(dispatch.work(linear(), x, on=A100)) == 1
+
+
+def test_a_backward_pass_is_watched_too():
+    layer = linear()
+    names = dispatch.operators(lambda m, x: m(x).sum().backward(), layer, torch.randn(16, 32))["operator"].tolist()
+    assert names.count("aten::mm") == 1 and layer.weight.grad is None
+
+
+def test_the_callers_module_is_left_as_it_was():
+    layer = torch.nn.BatchNorm1d(4)
+    names = dispatch.operators(layer, torch.randn(8, 4))["operator"].tolist()
+    assert "aten::native_batch_norm" in names
+    assert layer.num_batches_tracked == 0 and layer.running_mean.device.type == "cpu"
+
+
+def test_what_a_closure_holds_is_watched_without_being_changed():
+    x = torch.zeros(4)
+    assert dispatch.operators(lambda: x.add_(1))["operator"].tolist() == ["aten::add_"]
+    assert x.sum() == 0
+
+
+def test_nothing_is_allocated_for_a_tensor_that_would_not_fit():
+    n = 1 << 20  # [n, n] float32 would take 4.4 TB
+    inputs = models.MatmulAdd(n).inputs("meta")
+    assert total(dispatch.work(models.matmul_add, *inputs, on=A100)).flops == 2 * n**3
+
+
+def test_a_factory_inside_the_call_makes_no_memory():
+    found = dispatch.operators(lambda x: x + torch.zeros(1 << 40), torch.randn(1))
+    assert found["operator"].tolist() == ["aten::zeros", "aten::add"]
+
+
+# -------------------------------------------------------------------------- what timeline knows of operators by heart
+
+
+def schemas(short):
+    packet = getattr(torch.ops.aten, short)
+    return [getattr(packet, overload)._schema for overload in packet.overloads()]
+
+
+@pytest.mark.parametrize("short", sorted(timeline.VIEWS - {"_unsafe_view"}))
+def test_timelines_views_return_their_inputs_memory(short):
+    assert any(returned.alias_info for schema in schemas(short) for returned in schema.returns)
+
+
+def test_the_unsafe_view_shares_memory_although_its_schema_does_not_say_so():
+    x = torch.randn(4)
+    assert torch.ops.aten._unsafe_view(x, [2, 2]).data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize("short", sorted(timeline.WRAPPERS - {"_local_scalar_dense"}))
+def test_timelines_wrappers_have_a_kernel_that_calls_others(short):
+    names = [".".join(filter(None, (s.name, s.overload_name))) for s in schemas(short) if "out" not in s.overload_name]
+    composite = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    assert any(has_kernel(name, key) for name in names[:1] for key in composite)
+
+
+@pytest.mark.parametrize("short", sorted(timeline.ALLOCATIONS | timeline.PRODUCTS | timeline.REDUCTIONS))
+def test_timelines_other_names_are_operators_of_torch(short):
+    assert schemas(short)[0].name == f"aten::{short}"
+
+
+# ------------------------------------------------------------------------------------------------------- the epilogue
+
+
+def test_a_plain_linear_keeps_its_bias_in_the_epilogue_on_a_gpu_and_not_on_a_cpu():
+    assert dispatch.epilogue(*CALLS["linear"]).kept
+    lost = dispatch.epilogue(*CALLS["linear"], kind="cpu")
+    assert not lost.kept and "copies the bias" in str(lost)
+
+
+@pytest.mark.parametrize(
+    "call, reason",
+    [
+        (CALLS["linear, batch 1"], "M, K, N = 1, 32, 64"),
+        (CALLS["linear, 3-D not contiguous"], "no addmm"),
+        (CALLS["linear, 3-D not contiguous, frozen"], "aten::bmm and the addition"),
+        (CALLS["matmul and add"], "no addmm"),
+        ((torch.addmm, torch.randn(16, 64), torch.randn(16, 32), torch.randn(32, 64)), r"\[16, 64\]"),
+        ((torch.addmm, torch.randn(1, 64), torch.randn(16, 32), torch.randn(32, 64)), "only a 1-D bias"),
+        ((torch.addmm, torch.randn(128)[::2], torch.randn(16, 32), torch.randn(32, 64)), "stride 2"),
+        ((lambda *a: torch.addmm(*a, beta=2), torch.randn(64), torch.randn(16, 32), torch.randn(32, 64)), "beta is 2"),
+    ],
+)
+def test_each_way_to_lose_the_epilogue_costs_a_second_item(call, reason):
+    found = dispatch.epilogue(*call)
+    assert not found.kept and re.search(reason, found.reason)
+    assert len(dispatch.work(*call, on=A100)) > 1
+
+
+def test_the_way_to_cublaslt_can_be_closed(monkeypatch):
+    monkeypatch.setenv("DISABLE_ADDMM_CUDA_LT", "1")
+    assert "DISABLE_ADDMM_CUDA_LT" in dispatch.epilogue(*CALLS["linear"]).reason
+    assert [w.operator for w in dispatch.work(*CALLS["linear"], on=A100)] == ["aten::copy_", "aten::addmm"]
+
+
+def test_beta_of_zero_adds_and_copies_nothing():
+    call = lambda *a: torch.addmm(*a, beta=0)  # noqa: E731
+    inputs = (torch.randn(64), torch.randn(16, 32), torch.randn(32, 64))
+    assert len(dispatch.work(call, *inputs, on=A100)) == 1
+    assert "beta is 0" in dispatch.epilogue(call, *inputs).reason
+
+
+@pytest.mark.parametrize("call", [CALLS["linear without bias"], CALLS["mlp"], CALLS["softmax"]])
+def test_an_epilogue_is_asked_of_one_biased_product(call):
+    with pytest.raises(ValueError, match="pass"):
+        dispatch.epilogue(*call)
+
+
+# ------------------------------------------------------------------------------------------------------ the prediction
+
+
+def test_a_prediction_has_counts_and_a_band():
+    prediction = dispatch.predict_call(*CALLS["linear"], on=A100)
+    assert prediction.operators == ("aten::addmm",)
+    assert (prediction.work_items, prediction.launches, prediction.flops) == (1, 1, 2 * 16 * 32 * 64)
+    assert 0 < prediction.limit_us < prediction.low_us < prediction.high_us
+
+
+def test_a_cpu_launches_nothing_that_could_be_counted():
+    prediction = dispatch.predict_call(*CALLS["linear"], on=CPU)
+    assert (prediction.work_items, prediction.launches) == (2, None)
+
+
+# ---------------------------------------------------------------------------------------------------- what cannot be seen
+
+
+@pytest.mark.parametrize(
+    "fn, named",
+    [
+        (lambda x: x.nonzero(), "aten::nonzero"),
+        (lambda x: x[x > 0], "aten::index"),
+        (lambda x: x.sum().item(), "aten::_local_scalar_dense"),
+        (lambda x: x if x.sum() > 0 else -x, "aten::_local_scalar_dense"),
+        (lambda x: torch.unique(x), "aten::_unique2"),
+        (lambda x: x.tolist(), "tolist"),
+        (lambda x: x.numpy(), "numpy"),
+    ],
+)
+def test_what_needs_values_is_named(fn, named):
+    with pytest.raises(dispatch.NeedsValues, match=named):
+        dispatch.operators(fn, torch.randn(4, 4))
+
+
+def test_a_mistake_in_the_call_is_reported_by_torch_itself():
+    with pytest.raises(RuntimeError, match="reduction dim"):
+        dispatch.operators(linear(), torch.randn(16, 33))
+
+
+def test_a_compiled_function_is_refused():
+    with pytest.raises(ValueError, match="before torch.compile"):
+        dispatch.operators(torch.compile(linear()), torch.randn(16, 32))
+    with pytest.raises(ValueError, match="before torch.compile"):
+        dispatch.operators(torch.compile(torch.neg), torch.randn(16, 32))
+
+
+def test_attention_whose_kernel_the_device_picks_is_refused():
+    q = torch.randn(1, 2, 8, 4)
+    with pytest.raises(ValueError, match="cost.attention"):
+        dispatch.work(F.scaled_dot_product_attention, q, q, q, on=A100)
+    with pytest.raises(ValueError, match="cost.attention"):
+        dispatch.work(torch.nn.TransformerEncoderLayer(16, 2, 32), torch.randn(5, 2, 16), on=A100)
+
+
+def test_an_operator_without_a_known_cost_is_named():
+    with pytest.raises(ValueError, match=r"aten::linalg_.* on \[4, 4\]"):
+        dispatch.work(torch.linalg.inv, torch.randn(4, 4), on=A100)

@@ -1,0 +1,108 @@
+"""The workloads: what they build, and their work counted by hand against what torch counts."""
+
+import sys
+import types
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from tutorial_lib import models
+from tutorial_lib.cost import Cost, total
+
+
+def counted_flops(config):
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        config.build("meta")(*config.inputs("meta"))
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        models.MatmulAdd(64),
+        models.MatmulAdd(4096, "bfloat16"),
+        models.Linear(1024, 32, 64),
+        models.Linear(8192, 768, 3072, bias=False, dtype="bfloat16"),
+        models.Linear(1, 32, 64),
+    ],
+)
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_flops_equal_torchs_counter(config, kind):
+    assert total(config.costs(kind)).flops == counted_flops(config)
+
+
+def test_matmul_add_is_one_gemm_and_one_addition():
+    # GEMM 2·4³ = 128 FLOPs, 3·16 elements of 4 bytes = 192; add reads 2·16 and writes 16 elements = 192 bytes
+    gemm, addition = models.MatmulAdd(4).costs()
+    assert gemm.cost == Cost(128, 192)
+    assert (addition.flops, addition.bytes_moved, addition.vector_flops) == (0, 192, 16)
+
+
+def test_matmul_add_computes_what_it_says():
+    x, w, b = models.MatmulAdd(8, "float64").inputs()
+    torch.testing.assert_close(models.MatmulAdd(8).build()(x, w, b), x @ w + b)
+
+
+def test_a_linear_with_bias_is_one_item_on_a_gpu_and_two_on_a_cpu():
+    config = models.Linear(2, 3, 5)
+    assert [w.operator for w in config.costs("cuda")] == ["aten::addmm"]
+    assert [w.operator for w in config.costs("cpu")] == ["aten::copy_", "aten::addmm"]
+
+
+def test_the_bias_of_a_linear_is_read_once_in_an_epilogue_and_as_a_full_matrix_without_one():
+    # x 2·3 + weight 3·5 + output 2·5 = 31 elements of 4 bytes; the addend is 5 elements in an epilogue, 10 without
+    config = models.Linear(2, 3, 5)
+    assert total(config.costs("cuda")).bytes_moved == (31 + 5) * 4
+    # the copy before it reads 5 and writes 10
+    assert total(config.costs("cpu")).bytes_moved == (31 + 10 + 5 + 10) * 4
+
+
+def test_a_dimension_of_one_loses_the_epilogue_on_a_gpu():
+    assert len(models.Linear(1, 3, 5).costs("cuda")) == 2
+    assert len(models.Linear(2, 3, 1).costs("cuda")) == 2
+
+
+def test_a_linear_without_bias_is_a_product_alone():
+    assert [w.operator for w in models.Linear(2, 3, 5, bias=False).costs("cpu")] == ["aten::mm"]
+
+
+def test_built_modules_and_inputs_fit_each_other():
+    config = models.Linear(4, 3, 5, dtype="bfloat16")
+    (x,) = config.inputs()
+    out = config.build()(x)
+    assert out.shape == (4, 5) and out.dtype == x.dtype == torch.bfloat16
+
+
+def test_a_dtype_may_be_spelled_as_torch_does():
+    assert models.Linear(4, 3, 5, dtype=torch.float16) == models.Linear(4, 3, 5, dtype="half")
+
+
+@pytest.mark.parametrize("bad", [dict(n=0), dict(n=2.5), dict(n=True), dict(n=4, dtype="int64"), dict(n=4, dtype="tf32")])
+def test_a_bad_size_or_dtype_is_named(bad):
+    with pytest.raises(ValueError, match=r"MatmulAdd\.(n|dtype)"):
+        models.MatmulAdd(**bad)
+
+
+def test_an_unknown_kind_of_device_is_an_error():
+    with pytest.raises(ValueError, match="cuda"):
+        models.Linear(2, 3, 5).costs("tpu")
+
+
+def test_source_is_plain_text_outside_a_notebook(monkeypatch):
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    shown = models.show_source(models.matmul_add)
+    assert "torch.add(torch.matmul(x, w), b)" in shown and repr(shown) == str(shown)
+
+
+def test_source_is_highlighted_in_a_notebook(monkeypatch):
+    code = types.SimpleNamespace(Code=lambda data, language: (language, data))
+    ipython = types.SimpleNamespace(get_ipython=lambda: object(), display=code)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    language, data = models.show_source(models.Linear(2, 3, 5))  # an instance shows its class
+    assert language == "python" and data.startswith("@dataclass") and "class Linear" in data
+
+
+def test_what_has_no_python_source_is_an_error():
+    with pytest.raises(ValueError, match="no Python source"):
+        models.show_source(torch.add)

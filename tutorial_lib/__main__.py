@@ -1,0 +1,276 @@
+"""`python -m tutorial_lib`: look at this machine, read a trace, decode a kernel's name, record the book's workloads.
+
+`read` and `kernel` do not import torch. Every failure that a user can cause is one line on stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from tutorial_lib import __version__
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    chosen = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show µ shows ?
+    try:
+        for line in chosen.run(chosen):
+            print(line)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"tutorial_lib {chosen.command}: {_plain(str(error))}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tutorial_lib", description="Predict, trace and explain PyTorch.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    doctor = commands.add_parser("doctor", help="what this machine is, and which parts of the book run on it")
+    doctor.add_argument("--json", action="store_true", help="the same as JSON")
+    doctor.set_defaults(run=_doctor)
+
+    read = commands.add_parser("read", help="what is in a trace that torch.profiler wrote")
+    read.add_argument("trace", help="a .json or .json.gz file")
+    read.add_argument("--json", action="store_true", help="the same as JSON")
+    read.add_argument("--top", type=_count, default=10, metavar="N", help="how many work items to list (default: 10)")
+    read.add_argument("--step", type=int, metavar="N", help="only what belongs to ProfilerStep#N")
+    read.set_defaults(run=_read)
+
+    kernel = commands.add_parser("kernel", help="what a GPU kernel's name says")
+    kernel.add_argument("name")
+    kernel.add_argument("--json", action="store_true", help="the same as JSON")
+    kernel.set_defaults(run=_kernel)
+
+    record = commands.add_parser("record", help="record the workloads of the chapters on this machine")
+    record.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write the traces to")
+    record.add_argument("--only", metavar="NAME", help="record this workload alone")
+    record.set_defaults(run=_record)
+    return parser
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return number
+
+
+# ------------------------------------------------------------------------------------------------------------- doctor
+
+
+def _doctor(chosen: argparse.Namespace) -> Iterator[str]:
+    from tutorial_lib import doctor
+
+    report = doctor.report()
+    yield _json(report.as_dict()) if chosen.json else str(report)
+
+
+# --------------------------------------------------------------------------------------------------------------- read
+
+
+def _read(chosen: argparse.Namespace) -> Iterator[str]:
+    from tutorial_lib.trace import read_trace
+
+    found = _found(read_trace(chosen.trace), chosen.step, chosen.top)
+    if chosen.json:
+        yield _json(found)
+    else:
+        yield from _described(found)
+
+
+def _found(trace, step: int | None, top: int) -> dict[str, object]:
+    """What `read` knows of a trace: plain numbers and texts, times in µs."""
+    from tutorial_lib import timeline
+
+    steps = timeline.steps(trace)
+    if step is not None and step not in set(steps["step"]):
+        known = ", ".join(map(str, steps["step"])) or "none"
+        raise ValueError(f"{trace.path}: has no ProfilerStep#{step}; its steps: {known}")
+    kernels, items = timeline.kernels(trace, step), timeline.work_items(trace, step)
+    recorded = (trace.metadata or {}).get("tutorial_lib") or {}
+    return {
+        "trace": trace.path,
+        "device": trace.device,
+        "recorded": recorded.get("recorded"),
+        "label": recorded.get("label"),
+        "versions": dict(trace.versions or {}),
+        "step": step,
+        "steps": [
+            {"step": int(row.step), "start_us": row.start_us, "duration_us": row.duration_us} for row in steps.itertuples()
+        ],
+        "events": {str(kind): int(count) for kind, count in trace.events["kind"].value_counts().items() if count},
+        "operators": len(timeline.operators(trace, step)),
+        "launches": len(timeline.launches(trace, step)),
+        "kernels": {
+            "count": len(kernels),
+            "total_us": float(kernels["duration_us"].sum()),
+            "busy_us": _union_us(kernels),
+        },
+        "work_items": {"count": len(items), "total_us": float(items["duration_us"].sum())},
+        "top": _top(items, top, decoded=trace.has_gpu_events),
+        "notes": list(trace.notes),
+    }
+
+
+def _union_us(rows) -> float:
+    """Time in which at least one of the rows was running, on whatever lane."""
+    busy_us, end_us = 0.0, -math.inf
+    for start_us, duration_us in sorted(zip(rows["start_us"], rows["duration_us"], strict=True)):
+        busy_us += max(0.0, start_us + duration_us - max(start_us, end_us))
+        end_us = max(end_us, start_us + duration_us)
+    return busy_us
+
+
+def _top(items, top: int, *, decoded: bool) -> list[dict[str, object]]:
+    """The work items that took longest, taken together by name; `decoded`: the names are those of GPU kernels."""
+    from tutorial_lib.kernel_names import decode
+
+    if items.empty:
+        return []
+    by_name = items.groupby("name", sort=False)["duration_us"].agg(["size", "sum", "median"])
+    longest = by_name.sort_values("sum", ascending=False, kind="stable").head(top)
+    kinds = items.drop_duplicates("name").set_index("name")
+    return [
+        {
+            "name": name,
+            "kind": str(kinds.at[name, "kind"]),
+            "operator": _text(kinds.at[name, "operator"]),
+            "count": int(row["size"]),
+            "total_us": row["sum"],
+            "median_us": row["median"],
+            "decoded": str(spelled) if decoded and (spelled := decode(name)).family != "unknown" else None,
+        }
+        for name, row in longest.iterrows()
+    ]
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _described(found: dict) -> Iterator[str]:
+    from tutorial_lib import units
+
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    steps = ", ".join(f"{s['step']}: {units.duration(s['duration_us'])}" for s in found["steps"][:8])
+    steps += f", … ({len(found['steps']):,} in all)" if len(found["steps"]) > 8 else ""
+    events = ", ".join(f"{count:,} {kind}" for kind, count in found["events"].items())
+    kernels, items = found["kernels"], found["work_items"]
+    busy = f", {units.duration(kernels['total_us'])} together, GPU busy {units.duration(kernels['busy_us'])}"
+    lines = [
+        ("trace", found["trace"]),
+        ("device", found["device"] or "not in the file"),
+        ("recorded", found["recorded"] or "the file does not say"),
+        ("versions", versions or "not in the file"),
+        ("steps", steps or "none: no schedule was used"),
+        ("events", events),
+        ("operators", f"{found['operators']:,}"),
+        ("launches", f"{found['launches']:,}"),
+        ("GPU work", f"{kernels['count']:,} kernels and copies" + (busy if kernels["count"] else "")),
+        ("work items", f"{items['count']:,}, {units.duration(items['total_us'])} together"),
+    ]
+    if found["step"] is not None:
+        lines.insert(0, ("only", f"what belongs to step {found['step']}"))
+    yield from (_plain(f"{name:<10}  {value}") for name, value in [*lines, *(("note", n) for n in found["notes"])])
+    if found["top"]:
+        yield ""
+        yield f"{'total':>9}  {'count':>6}  {'median':>9}  work item"
+    for item in found["top"]:
+        total, median = units.duration(item["total_us"]), units.duration(item["median_us"])
+        name = _plain(item["decoded"] or item["name"])
+        yield f"{total:>9}  {item['count']:>6,}  {median:>9}  {name if len(name) <= 120 else name[:119] + '…'}"
+
+
+# ------------------------------------------------------------------------------------------------------------- kernel
+
+
+def _kernel(chosen: argparse.Namespace) -> Iterator[str]:
+    from tutorial_lib.kernel_names import decode
+
+    decoded = decode(_plain(chosen.name))
+    if chosen.json:
+        yield _json(asdict(decoded))
+        return
+    yield _plain(str(decoded))
+    width = max((len(_plain(token)) for token, _ in decoded.parts), default=0)
+    yield from (f"  {_plain(token):<{width}}  {_plain(meaning)}" for token, meaning in decoded.parts)
+
+
+# ------------------------------------------------------------------------------------------------------------- record
+
+
+def _record(chosen: argparse.Namespace) -> Iterator[str]:
+    from tqdm import tqdm
+
+    from tutorial_lib import measure
+
+    device = measure.device()
+    workloads = _workloads(device, measure.best_dtype(device))
+    if chosen.only is not None:
+        if chosen.only not in workloads:
+            raise ValueError(f"--only {chosen.only}: no such workload; known: {', '.join(workloads)}")
+        workloads = {chosen.only: workloads[chosen.only]}
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    for name, config in tqdm(workloads.items(), file=sys.stderr, unit="trace"):
+        call, inputs = config.build(device), config.inputs(device)
+        path = chosen.out / f"{name}-{device}.json.gz"
+        trace = measure.record(lambda call=call, inputs=inputs: call(*inputs), path, label=name, device=device)
+        yield f"{path}: {config}, {len(trace.events):,} events"
+
+
+def _workloads(device: str, dtype: str) -> dict[str, object]:
+    """The workloads of chapters 1 and 2; the large ones are smaller on a CPU, where they would take seconds."""
+    from tutorial_lib.models import Linear, MatmulAdd
+
+    large, rows = (4096, 8192) if device == "cuda" else (1024, 1024)
+    return {
+        "matmul_add_small": MatmulAdd(64, dtype),
+        "matmul_add_large": MatmulAdd(large, dtype),
+        "linear_small": Linear(1024, 32, 64, dtype=dtype),
+        "linear_large": Linear(rows, 768, 3072, dtype=dtype),
+    }
+
+
+# -------------------------------------------------------------------------------------------------------------- output
+
+# Escape sequences, control characters and what turns the direction of text: a name in a file may hold any of them.
+_UNSAFE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def _plain(text: str) -> str:
+    return _UNSAFE.sub("", text)
+
+
+def _json(value: object) -> str:
+    return json.dumps(_finite(value), indent=1, allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    """The same with numbers that JSON has: µs to three decimals, null for what is not finite."""
+    if isinstance(value, dict):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
+    if isinstance(value, float):
+        return round(float(value), 3) if math.isfinite(value) else None
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

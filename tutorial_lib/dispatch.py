@@ -1,0 +1,392 @@
+"""Which operators a call will run, and which of them are work, found on the meta device without running it.
+
+A meta tensor has a shape, a dtype and strides but no memory. `operators` runs a call on meta tensors under a
+TorchDispatchMode and writes down every operator that reaches the dispatcher; `work` gives each a cost, after applying
+what the named device does inside an operator (an addend that is copied first, an operand that is rearranged first).
+
+Not covered: what one library call splits into (split-K, a reduction in two kernels), compiled functions, and attention
+through `scaled_dot_product_attention`, whose backend is picked by device. Operators that need values (`nonzero`,
+`item`) raise `NeedsValues`.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+import pandas as pd
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from tutorial_lib import cost, predict, timeline, units
+from tutorial_lib.cost import Work
+from tutorial_lib.hardware import Hardware
+from tutorial_lib.predict import Prediction
+
+Shape = tuple[int, ...]
+
+
+class NeedsValues(ValueError):
+    """The call asks for the values of a tensor, and a meta tensor has none."""
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Whether a matrix product adds its bias itself, as the last thing its kernel does, and why (not)."""
+
+    kept: bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{'kept' if self.kept else 'lost'}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a meta tensor knows of itself."""
+
+    shape: Shape
+    dtype: str
+    strides: Shape
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator that reached the dispatcher, described as a trace describes it: one entry per argument.
+
+    `output` is its first result, None when it returns no tensor. `view`: it returns its input's memory under another
+    shape. `works`: it computes or moves data.
+    """
+
+    operator: str
+    shapes: tuple
+    dtypes: tuple
+    strides: tuple
+    concrete: tuple[str, ...]
+    output: Layout | None
+    view: bool = False
+    works: bool = True
+
+
+def operators(fn: Callable, *inputs: object) -> pd.DataFrame:
+    """Every operator the call sends to the dispatcher, in order; the caller's modules and tensors are not touched.
+
+    Whether tensors require gradients is kept, because it decides: nn.Linear on a 3-D input that is not contiguous runs
+    clone and mm, but one bmm when its weight is frozen. Raises NeedsValues, or ValueError for a compiled function.
+    """
+    names = ["operator", "shapes", "dtypes", "strides", "concrete", "view", "works"]
+    rows = [[getattr(call, name) for name in names] for call in _watch(fn, inputs).calls]
+    return pd.DataFrame(rows, columns=names).astype({"view": bool, "works": bool})
+
+
+def work(fn: Callable, *inputs: object, on: Hardware) -> tuple[Work, ...]:
+    """The work items of one call on this device, in order.
+
+    Raises ValueError naming the operator when its cost is not known: state that part with `cost` and `predict`.
+    """
+    return _work(_watch(fn, inputs), on)
+
+
+def _work(watch: _Watch, on: Hardware) -> tuple[Work, ...]:
+    if watch.attention:
+        raise ValueError(
+            "scaled_dot_product_attention picks its kernel by device, which the meta device cannot show; "
+            "state its work with cost.attention(...) and pass it to predict"
+        )
+    return tuple(item for call in watch.calls if call.works for item in _items(call, on.kind))
+
+
+def predict_call(fn: Callable, *inputs: object, on: Hardware) -> Prediction:
+    """What one call should show on this device: the operators that work, work items, launches, FLOPs, bytes and a band.
+
+    Views are left out: which of them run depends on whether somebody watches (a reshape is a view under a dispatch mode
+    and a _reshape_alias without). On a GPU each work item is taken to be one launch; a CPU has none. Raises what `work`
+    raises.
+    """
+    watch = _watch(fn, inputs)
+    items = _work(watch, on)
+    names = tuple(call.operator for call in watch.calls if call.works)
+    return predict.predict(items, on, operators=names, launches=len(items) if on.kind == "cuda" else None)
+
+
+def epilogue(fn: Callable, *inputs: object, kind: str = "cuda") -> Epilogue:
+    """Whether the one biased matrix product in this call keeps its bias in the GEMM's epilogue on this kind of device.
+
+    Raises ValueError when the call holds no such product, or more than one.
+    """
+    if kind not in ("cuda", "cpu"):
+        raise ValueError(f'kind is "cuda" or "cpu", got {kind!r}')
+    calls = [c for c in _watch(fn, inputs).calls if c.works]
+    products = [i for i, c in enumerate(calls) if c.operator in _PRODUCTS]
+    if len(products) != 1:
+        raise ValueError(f"expected one matrix product in the call, found {len(products)}: pass the layer alone")
+    product = calls[products[0]]
+    if product.operator == "aten::addmm":
+        lost = _why_lost(product, kind)
+        return Epilogue(lost is None, lost or _KEPT)
+    if product.operator in ("aten::mm", "aten::bmm") and any(
+        c.operator in ("aten::add", "aten::add_") for c in calls[products[0] + 1 :]
+    ):
+        return Epilogue(False, _SEPARATE.format(product=product.operator))
+    raise ValueError(f"{product.operator} adds no bias, so there is no epilogue to keep: pass a layer with a bias")
+
+
+_KEPT = "a contiguous 1-D bias of length N with beta = 1 goes to cublasLt, whose kernel adds it while it writes"
+_SEPARATE = (
+    "there is no addmm here, {product} and the addition are two operators "
+    "(nn.Linear does this on a 3-D input that is not contiguous)"
+)
+_PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
+_LT_DTYPES = ("float64", "float32", "float16", "bfloat16")
+
+
+def _why_lost(addmm: Call, kind: str) -> str | None:
+    """Why addmm(bias, a [M, K], b [K, N]) cannot keep its bias in the epilogue; None when it can.
+
+    The GPU rule is `isInputCompliesAddmmCudaLt` in PyTorch's aten/src/ATen/native/cuda/Blas.cpp, as read in the sources
+    of torch 2.10 and 2.11. The demand that M > 1 is of those versions: sources before them and some of 2026 after them
+    ask only for K, N > 1. So at batch 1 the trace has the last word.
+    """
+    if _beta(addmm) == 0:
+        return "beta is 0, so no bias is added at all"
+    if kind == "cpu":
+        return "a CPU's addmm copies the bias into its output first, and the GEMM adds to what is there (beta = 1)"
+    bias, (m, k), n = addmm.shapes[0], addmm.shapes[1], addmm.shapes[2][1]
+    if os.environ.get("DISABLE_ADDMM_CUDA_LT") == "1":
+        return "DISABLE_ADDMM_CUDA_LT=1 is set, which closes the way to cublasLt"
+    if _beta(addmm) != 1:
+        return f"beta is {_beta(addmm):g}; the epilogue adds the bias as it is, so only beta = 1 qualifies"
+    if len(bias) != 1 or bias[0] != n:
+        return f"the addend is {list(bias)}; only a 1-D bias of length N = {n} qualifies"
+    if n > 1 and addmm.strides[0] != (1,):
+        return f"the bias has stride {addmm.strides[0][0]}; only a contiguous one qualifies"
+    if addmm.dtypes[1] not in _LT_DTYPES:
+        return f"the dtype is {addmm.dtypes[1]}; only {', '.join(_LT_DTYPES)} qualify"
+    if min(m, k, n) == 1:
+        rows = " (torch 2.10 and 2.11 ask this of M too, other versions only of K and N)" if min(k, n) > 1 else ""
+        return f"M, K, N = {m}, {k}, {n}; cublasLt is used only when each is above 1{rows}"
+    return None
+
+
+def _beta(call: Call) -> float:
+    return float(call.concrete[3])
+
+
+# ------------------------------------------------------------------------------- what a device does inside an operator
+
+
+def _items(call: Call, kind: str) -> list[Work]:
+    parts = _product(call, kind) if call.operator in _PRODUCTS else _beneath(call)
+    return [_costed(part) for part in parts]
+
+
+def _costed(call: Call) -> Work:
+    found = cost.operator(call.operator, call.shapes, call.dtypes, strides=call.strides, concrete=call.concrete)
+    if found is None:
+        shapes = ", ".join(str(list(s)) for s in call.shapes if s)
+        raise ValueError(f"no cost is known for {call.operator} on {shapes}; state its work with cost and predict")
+    return found
+
+
+def _product(call: Call, kind: str) -> list[Call]:
+    """A matrix product and the copies before it: of the addend into the output, of operands BLAS cannot read."""
+    before = []
+    first = 1 if call.operator in ("aten::addmm", "aten::baddbmm") else 0
+    if first and _beta(call) != 0 and (call.operator == "aten::baddbmm" or _why_lost(call, kind)):
+        before.append(_plain("aten::copy_", call.output, _layout_of(call, 0)))
+        shapes, strides = (call.output.shape, *call.shapes[1:]), (call.output.strides, *call.strides[1:])
+        call = replace(call, shapes=shapes, strides=strides)  # the GEMM reads the copied addend, all M·N of it
+    for operand in (_layout_of(call, first), _layout_of(call, first + 1)):
+        if len(operand.shape) == 2 and not _blas_reads(operand):
+            before.append(_plain("aten::copy_", operand, operand))
+    return [*before, call]
+
+
+def _blas_reads(matrix: Layout) -> bool:
+    """BLAS takes a matrix whose rows or columns are contiguous, at any distance; anything else is copied first.
+
+    `prepare_matrix_for_cublas` in Blas.cpp for a GPU, `addmm_impl_cpu_` in LinearAlgebra.cpp for a CPU.
+    """
+    (rows, columns), (down, across) = matrix.shape, matrix.strides
+    return (down == 1 and across >= max(1, rows)) or (across == 1 and down >= max(1, columns))
+
+
+_FILLS = {
+    "aten::zeros": "aten::zero_", "aten::zeros_like": "aten::zero_", "aten::new_zeros": "aten::zero_",
+    "aten::ones": "aten::fill_", "aten::ones_like": "aten::fill_", "aten::new_ones": "aten::fill_",
+    "aten::full": "aten::fill_", "aten::full_like": "aten::fill_", "aten::new_full": "aten::fill_",
+    "aten::rand": "aten::uniform_", "aten::rand_like": "aten::uniform_",
+    "aten::randn": "aten::normal_", "aten::randn_like": "aten::normal_",
+}  # fmt: skip
+
+
+def _beneath(call: Call) -> list[Call]:
+    """The operators that do the work of one that only calls others; as a trace shows them below it."""
+    if call.operator in ("aten::clone", "aten::_to_copy"):
+        return [_plain("aten::copy_", call.output, _layout_of(call, 0))]
+    if call.operator == "aten::masked_fill":
+        mask, value = _layout_of(call, 1), call.concrete[2]
+        filled = _plain("aten::masked_fill_", call.output, mask, concrete=("", "", value))
+        return [_plain("aten::copy_", call.output, _layout_of(call, 0)), filled]
+    if call.operator in _FILLS:
+        return [_plain(_FILLS[call.operator], call.output)]
+    if call.operator == "aten::stack":
+        return [replace(call, operator="aten::cat")]
+    if call.operator == "aten::relu":
+        return [_plain("aten::clamp_min", _layout_of(call, 0), concrete=("", "0"))]
+    return [call]
+
+
+def _layout_of(call: Call, position: int) -> Layout:
+    return Layout(call.shapes[position], call.dtypes[position], call.strides[position])
+
+
+def _plain(operator: str, *arguments: Layout, concrete: tuple[str, ...] = ()) -> Call:
+    concrete = concrete or ("",) * len(arguments)
+    scalars = ((),) * (len(concrete) - len(arguments))
+    return Call(
+        operator,
+        shapes=(*(a.shape for a in arguments), *scalars),
+        dtypes=(*(a.dtype for a in arguments), *("Scalar" for _ in scalars)),
+        strides=(*(a.strides for a in arguments), *scalars),
+        concrete=concrete,
+        output=arguments[0],
+    )
+
+
+# --------------------------------------------------------------------------------------------------- watching one call
+
+
+def _watch(fn: Callable, inputs: tuple[object, ...]) -> _Watch:
+    """Run the call on meta tensors and write down what the dispatcher saw."""
+    if hasattr(fn, "_orig_mod") or hasattr(fn, "_torchdynamo_orig_callable"):
+        raise ValueError("a compiled function hides its operators; pass the function as it was before torch.compile")
+    watch = _Watch()
+    call, *arguments = (_on_meta(value, watch) for value in (fn, *inputs))
+    try:
+        with _Api(watch), watch:
+            call(*arguments)
+    except (RuntimeError, TypeError) as error:
+        if not any(sign in str(error) for sign in ("meta", "unallocated storage")):
+            raise
+        said = str(error).splitlines()[0]
+        raise NeedsValues(f"the call cannot run on meta tensors, which have no values; torch says: {said}") from error
+    return watch
+
+
+def _needs_values(name: str) -> NeedsValues:
+    return NeedsValues(
+        f"{name} needs the values of a tensor, and the meta device has only shapes; "
+        "predict the parts before and after it, or record a trace"
+    )
+
+
+def _on_meta(value: object, watch: _Watch) -> object:
+    if isinstance(value, torch.nn.Module):
+        return _without_memory(value, watch)
+    return tree_map_only(torch.Tensor, watch.meta, value)
+
+
+def _without_memory(module: torch.nn.Module, watch: _Watch) -> torch.nn.Module:
+    """A copy of the module in which every tensor is a meta tensor; no memory is copied, no state is shared."""
+    held = [*module.parameters(), *module.buffers()]
+    held += [v for part in module.modules() for v in vars(part).values() if isinstance(v, torch.Tensor)]
+    memo = {id(tensor): watch.meta(tensor) for tensor in held}  # deepcopy takes from here what it finds here
+    return copy.deepcopy(module, memo)
+
+
+class _Api(TorchFunctionMode):
+    """Notes which of torch's own functions an operator is called from, where that changes its meaning."""
+
+    def __init__(self, watch: _Watch) -> None:
+        self.watch = watch
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        outer = self.watch.linear
+        self.watch.linear = outer or func is torch.nn.functional.linear
+        self.watch.attention |= func is torch.nn.functional.scaled_dot_product_attention
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self.watch.linear = outer
+
+
+_NO_WORK = timeline.VIEWS | timeline.ALLOCATIONS  # besides what the schema says is a view: _unsafe_view, t_, empty, …
+
+
+class _Watch(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+        self.linear = self.attention = False
+        self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def meta(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same shape, dtype and strides without memory; the same tensor gives the same meta tensor."""
+        if tensor.is_meta:
+            return tensor
+        if id(tensor) not in self._kept:
+            empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+            if isinstance(tensor, torch.nn.Parameter):
+                empty = torch.nn.Parameter(empty, requires_grad=tensor.requires_grad)
+            self._kept[id(tensor)] = (tensor, empty.requires_grad_(tensor.requires_grad))
+        return self._kept[id(tensor)][1]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        args, kwargs = tree_map_only(torch.Tensor, self.meta, (args, kwargs or {}))
+        name = func._schema.name
+        if any(a.name == "device" for a in func._schema.arguments):
+            kwargs = {**kwargs, "device": torch.device("meta")}  # a factory would make real memory
+        if torch.Tag.data_dependent_output in func.tags:
+            raise _needs_values(name)
+        try:
+            result = func(*args, **kwargs)
+        except NotImplementedError as error:
+            raise _needs_values(name) from error
+        self.calls.append(self._call(func, args, kwargs, result))
+        return result
+
+    def _call(self, func, args, kwargs, result) -> Call:
+        name = func._schema.name
+        # Under any dispatch mode linear adds its bias with add; left alone it is add_, as a trace shows.
+        if self.linear and name == "aten::add":
+            name = "aten::add_"
+        self.attention |= name == "aten::_safe_softmax"  # called from inside another of torch's functions
+        described = [_described(v) for v in _positional(func, args, kwargs)]
+        tensors = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+        view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+        return Call(
+            name,
+            *(tuple(column) for column in zip(*described, strict=True)) if described else ((), (), (), ()),
+            output=_layout(tensors[0]) if tensors else None,
+            view=view,
+            works=not view and name.removeprefix("aten::") not in _NO_WORK and any(t.numel() for t in tensors),
+        )
+
+
+def _positional(func, args, kwargs) -> list[object]:
+    """One value per argument of the schema, defaults filled in, as a trace records them."""
+    named = func._schema.arguments
+    return [args[i] if i < len(args) else kwargs.get(a.name, a.default_value) for i, a in enumerate(named)]
+
+
+def _layout(tensor: torch.Tensor) -> Layout:
+    return Layout(tuple(tensor.shape), units.dtype_name(tensor.dtype), tuple(tensor.stride()))
+
+
+def _described(value: object) -> tuple:
+    """Shape, dtype, strides and text of one argument; a list of tensors has one entry per tensor in the first three."""
+    if isinstance(value, torch.Tensor):
+        layout = _layout(value)
+        return layout.shape, layout.dtype, layout.strides, ""
+    if isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
+        shapes, dtypes, strides, _ = zip(*(_described(v) for v in value), strict=True)
+        return shapes, dtypes, strides, ""
+    if value is None:
+        return (), "", (), ""
+    return (), "ScalarList" if isinstance(value, (list, tuple)) else "Scalar", (), str(value)
