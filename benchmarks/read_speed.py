@@ -1,11 +1,11 @@
-"""How fast a large trace is read, beside the parser of HolisticTraceAnalysis, and what importing the reader costs.
+"""How fast a large trace is read, beside HolisticTraceAnalysis' parser, and what importing the reader costs.
 
     python benchmarks/read_speed.py [--with PYTHON]
 
-Writes a made-up trace of 150,000+ events to a temporary folder and reads it in fresh processes, turn by turn: each tells
-its CPU time (what else the machine does hardly changes it; both sides run on one core) and by how much its memory grew
-at the peak. HolisticTraceAnalysis is called `traceinsight` on PyPI; it may live
-in another environment, whose python `--with` names. Without it only our own numbers are printed.
+Writes a made-up trace of 150,000+ events to a temporary folder and reads it in fresh processes, turn by turn:
+each tells its CPU time (what else the machine does hardly changes it; both sides run on one core) and by how
+much its memory grew at the peak. HolisticTraceAnalysis is called `traceinsight` on PyPI; it may live in
+another environment, whose python `--with` names. Without it only our own numbers are printed.
 """
 
 import argparse
@@ -49,7 +49,9 @@ IMPORT = "import time; start = time.perf_counter(); import {}; print(time.perf_c
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--with", dest="other", default=sys.executable, help="a python that has traceinsight")
+    arguments.add_argument(
+        "--with", dest="other", default=sys.executable, help="a python that has traceinsight"
+    )
     arguments.add_argument("--write", help=argparse.SUPPRESS)
     chosen = arguments.parse_args()
     if chosen.write:
@@ -59,7 +61,9 @@ def main() -> None:
         for name in ("trace.json", "trace.json.gz"):
             path = Path(folder) / name
             # A process of its own writes: what this one holds would count in its children's peak.
-            written = subprocess.run([sys.executable, __file__, "--write", path], capture_output=True, check=True)
+            written = subprocess.run(
+                [sys.executable, __file__, "--write", path], capture_output=True, check=True
+            )
             print(f"{name}: {int(written.stdout):,} events, {path.stat().st_size / 1e6:.1f} MB")
             compare(path, chosen.other)
     ours, torch = import_seconds("tutorial_lib.trace"), import_seconds("torch")
@@ -81,7 +85,10 @@ def compare(path: Path, other: str) -> None:
         faster, smaller = seconds["theirs"] / seconds["ours"], nbytes["theirs"] / nbytes["ours"]
         print(f"  {faster:.1f} times as fast, in 1/{smaller:.1f} of the memory (median of {ROUNDS})")
     else:
-        print("  no HolisticTraceAnalysis here to compare with: pip install traceinsight, or name a python by --with")
+        print(
+            "  no HolisticTraceAnalysis here to compare with: pip install traceinsight, "
+            "or name a python that has it by --with"
+        )
 
 
 def run(python: str, code: str, path: str) -> dict[str, float]:
@@ -93,25 +100,32 @@ def run(python: str, code: str, path: str) -> dict[str, float]:
 def import_seconds(module: str) -> float:
     here = Path(__file__).resolve().parent.parent
     command = [sys.executable, "-c", IMPORT.format(module)]
-    times = [float(subprocess.run(command, capture_output=True, text=True, cwd=here, check=True).stdout) for _ in range(5)]
+    times = [
+        float(subprocess.run(command, capture_output=True, text=True, cwd=here, check=True).stdout)
+        for _ in range(5)
+    ]
     return statistics.median(times)
 
 
-# ------------------------------------------------------------------------------------------------ the made-up trace
+# -------------------------------------------------------------------------------- the made-up trace
 
 
 def write_trace(path: Path) -> int:
-    """Writes the trace and returns its number of events of duration; the layout is the profiler's, values are made up."""
+    """Writes the trace, in the profiler's layout with made-up values; returns the number of its X events."""
     events: list[dict] = []
     for layer in range(LAYERS):
         events += layer_events(layer)
     head = {
         "schemaVersion": 1,
-        "deviceProperties": [{"id": 0, "name": "made up", "computeMajor": 8, "computeMinor": 0, "numSms": 108}],
+        "deviceProperties": [
+            {"id": 0, "name": "made up", "computeMajor": 8, "computeMinor": 0, "numSms": 108}
+        ],
         "cuda_driver_version": 13000,
     }
     # The profiler writes an event's arguments on one line and everything else on lines of its own.
-    lines = ",\n  ".join(json.dumps(e).replace(', "', ',\n    "', 6).replace('"args": ', '"args":\n      ') for e in events)
+    lines = ",\n  ".join(
+        json.dumps(e).replace(', "', ',\n    "', 6).replace('"args": ', '"args":\n      ') for e in events
+    )
     text = json.dumps(head)[:-1] + f',\n  "traceEvents": [\n  {lines}\n  ]}}'
     opened = gzip.open(path, "wt", compresslevel=1) if path.suffix == ".gz" else open(path, "w")
     with opened as file:
@@ -133,7 +147,12 @@ def layer_events(layer: int) -> list[dict]:
         index = layer * 12 + number
         at = 5_160_458_230_384.62 + index * 100
         shapes = [[4096], [8 * (1 + index % 7), 4096], [4096, 4096]]
-        chain = (("aten::linear", 0, 80), ("aten::t", 2, 9), ("aten::transpose", 3, 6), ("aten::as_strided", 5, 1))
+        chain = (
+            ("aten::linear", 0, 80),
+            ("aten::t", 2, 9),
+            ("aten::transpose", 3, 6),
+            ("aten::as_strided", 5, 1),
+        )
         for depth, (name, offset, duration) in enumerate(chain):
             events.append(operator(name, at + offset, duration, index * 5 + depth, shapes))
         events.append(operator("aten::addmm", at + 15, 60, index * 5 + 4, [*shapes, [], []]))
@@ -143,7 +162,9 @@ def layer_events(layer: int) -> list[dict]:
         events.append(kernel(GEMM if number % 2 else POINTWISE, at + 60, 35, index))
         events.append(arrow("s", at + 40, 1000, 1000, index))
         events.append(arrow("f", at + 60, 0, 7, index))
-        events.append(event("cuda_runtime", "cudaEventQuery", at + 76, 1, 1000, 1000, {"cbid": 136, "correlation": 0}))
+        events.append(
+            event("cuda_runtime", "cudaEventQuery", at + 76, 1, 1000, 1000, {"cbid": 136, "correlation": 0})
+        )
     return events
 
 
@@ -172,8 +193,9 @@ def python_function(name: str, ts: float, dur: float, index: int) -> dict:
 
 def kernel(name: str, ts: float, dur: float, correlation: int) -> dict:
     args = {
-        "External id": correlation, "queued": 0, "device": 0, "context": 1, "stream": 7, "correlation": correlation,
-        "registers per thread": 168, "shared memory": 147456, "blocks per SM": 1.185185, "warps per SM": 9.481481,
+        "External id": correlation, "queued": 0, "device": 0, "context": 1, "stream": 7,
+        "correlation": correlation, "registers per thread": 168, "shared memory": 147456,
+        "blocks per SM": 1.185185, "warps per SM": 9.481481,
         "grid": [8, 16, 1], "block": [256, 1, 1], "est. achieved occupancy %": 15,
     }  # fmt: skip
     return event("kernel", name, ts, dur, 0, 7, args)

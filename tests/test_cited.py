@@ -16,7 +16,9 @@ def test_a_published_figure_carries_its_card_shape_and_source():
 def test_text_says_cited_and_keeps_the_digits_of_the_source():
     assert cited("C52.total").text == "27.279 ms"
     assert cited("C52.ratio").text == "3.7×"
-    assert str(cited("C48")).startswith("1.955 ms (cited: ")
+    assert str(cited("C48")).startswith("1.955 ms, cited: naive attention")
+    assert str(cited("C48")).endswith('A100 80GB SXM, bfloat16, [8, 16, 1024, 64], causal (not in the post: defaults of its script)'
+                                      ' (Hugging Face, "Profiling in PyTorch", part 3)')
 
 
 def test_times_convert_and_other_figures_do_not():

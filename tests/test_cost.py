@@ -385,3 +385,13 @@ def test_flops_of_attention_backward_and_convolution_equal_the_counter():
         == conv_flop_count(x, weight, (2, 6, 7, 7))
         == _counted(lambda a, b: torch.nn.functional.conv2d(a, b, groups=2), x, weight)
     )
+
+
+def test_a_table_writes_each_work_item_in_words():
+    # [2, 4] @ [4, 8] in float32: 2·2·4·8 = 128 FLOPs, (8 + 32 + 16)·4 = 224 bytes, 128/224 = 0.57
+    table = cost.table([cost.matmul(2, 4, 8, "float32")])
+    assert table.iloc[0].tolist() == ["aten::mm", "[2, 4] [4, 8]", "float32", "128 FLOP", "224 B", 0.57]
+
+
+def test_a_table_of_nothing_is_empty():
+    assert cost.table([]).empty

@@ -8,7 +8,13 @@ import torch
 from tutorial_lib import doctor, measure
 from tutorial_lib.trace import TraceError
 
-T4 = {"name": "Tesla T4", "compute_capability": [7, 5], "sm": 40, "memory_bytes": 16_000_000_000, "l2_bytes": 4 << 20}
+T4 = {
+    "name": "Tesla T4",
+    "compute_capability": [7, 5],
+    "sm": 40,
+    "memory_bytes": 16_000_000_000,
+    "l2_bytes": 4 << 20,
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +62,9 @@ def made_up(monkeypatch, gpu, *, bfloat16, probe):
     monkeypatch.setattr(measure, "cuda_problem", lambda: None)
     monkeypatch.setattr(measure, "environment", lambda: environment)
     monkeypatch.setattr(measure, "record", probe)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: bfloat16 or including_emulation)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: bfloat16 or including_emulation
+    )
     monkeypatch.setattr(doctor, "_sdpa_backends", lambda kind: ["efficient", "math"])
     monkeypatch.setattr(torch, "ones", lambda *size, **options: torch.zeros(2, 2))
     return doctor.report()
@@ -67,7 +75,10 @@ def test_a_t4_is_found_in_the_datasheets_and_has_no_real_bfloat16(monkeypatch):
     assert fact(report, "GPU").value == "Tesla T4, compute capability 7.5, 40 SMs, 16.0 GB, driver 570.1"
     assert "emulated" in fact(report, "bfloat16 on the GPU").value and fact(report, "datasheet").value == "T4"
     assert fact(report, "SDPA backends, cuda").value == "efficient, math"
-    assert report.chapters[1].runs_here == "traces of the GPU and the CPU" and report.chapters[1].instead == "nothing"
+    assert (
+        report.chapters[1].runs_here == "traces of the GPU and the CPU"
+        and report.chapters[1].instead == "nothing"
+    )
 
 
 def test_a_card_without_a_datasheet_is_measured(monkeypatch):

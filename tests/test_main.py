@@ -24,7 +24,8 @@ def kernel(name, ts, dur, correlation, cat="kernel", stream=7):
     return event(cat, name, ts, dur, device=0, stream=stream, correlation=correlation)
 
 
-# Two steps of 100 µs; in step 1 a copy and a GEMM that overlap by 5 µs on two streams, in step 2 the GEMM alone.
+# Two steps of 100 µs; in step 1 a copy and a GEMM that overlap by 5 µs on two streams, in step 2 the GEMM
+# alone.
 EVENTS = [
     event("user_annotation", "ProfilerStep#1", 0, 100),
     event("cpu_op", "aten::addmm", 5, 30, **{"External id": 1}),
@@ -41,7 +42,11 @@ EVENTS = [
 
 @pytest.fixture
 def gpu_trace(tmp_path):
-    stamp = {"recorded": "2026-01-02T03:04:05+00:00", "device": {"name": "a GPU"}, "versions": {"torch": "2.13.0"}}
+    stamp = {
+        "recorded": "2026-01-02T03:04:05+00:00",
+        "device": {"name": "a GPU"},
+        "versions": {"torch": "2.13.0"},
+    }
     path = tmp_path / "gpu.json"
     path.write_text(json.dumps({"traceEvents": EVENTS, "tutorial_lib": stamp}))
     return path
@@ -58,12 +63,16 @@ def read_json(capsys, *arguments):
     return json.loads(out)
 
 
-# --------------------------------------------------------------------------------------------------------------- read
+# ------------------------------------------------------------------------------------------------------- read
 
 
 def test_read_gives_the_counts_of_a_gpu_trace(capsys, gpu_trace):
     found = read_json(capsys, gpu_trace)
-    assert (found["device"], found["versions"], found["recorded"][:10]) == ("a GPU", {"torch": "2.13.0"}, "2026-01-02")
+    assert (found["device"], found["versions"], found["recorded"][:10]) == (
+        "a GPU",
+        {"torch": "2.13.0"},
+        "2026-01-02",
+    )
     assert [s["step"] for s in found["steps"]] == [1, 2]
     assert found["events"] == {"runtime": 3, "annotation": 2, "kernel": 2, "operator": 2, "memcpy": 1}
     assert (found["operators"], found["launches"]) == (2, 3)
@@ -73,7 +82,12 @@ def test_read_gives_the_counts_of_a_gpu_trace(capsys, gpu_trace):
 
 def test_read_lists_the_longest_work_with_its_name_decoded(capsys, gpu_trace):
     longest, copied = read_json(capsys, gpu_trace)["top"]
-    assert (longest["name"], longest["count"], longest["total_us"], longest["median_us"]) == (GEMM, 2, 70.0, 35.0)
+    assert (longest["name"], longest["count"], longest["total_us"], longest["median_us"]) == (
+        GEMM,
+        2,
+        70.0,
+        35.0,
+    )
     assert "tile 128×256" in longest["decoded"] and longest["operator"] == "aten::addmm"
     assert copied["name"].startswith("Memcpy") and "device to device" in copied["decoded"]
     assert len(read_json(capsys, gpu_trace, "--top", 1)["top"]) == 1
@@ -82,13 +96,24 @@ def test_read_lists_the_longest_work_with_its_name_decoded(capsys, gpu_trace):
 def test_read_can_look_at_one_step(capsys, gpu_trace):
     found = read_json(capsys, gpu_trace, "--step", 2)
     assert found["kernels"] == {"count": 1, "total_us": 40.0, "busy_us": 40.0}
-    assert (found["step"], found["launches"], found["operators"], found["work_items"]["count"]) == (2, 1, 1, 1)
+    assert (found["step"], found["launches"], found["operators"], found["work_items"]["count"]) == (
+        2,
+        1,
+        1,
+        1,
+    )
 
 
 def test_read_as_text_says_the_same(capsys, gpu_trace):
     code, out, err = run(capsys, "read", gpu_trace)
     assert (code, err) == (0, "")
-    for part in ("a GPU", "torch 2.13.0", "2: 100 µs", "3 kernels and copies, 85.0 µs together, GPU busy 80.0 µs", "128×256"):
+    for part in (
+        "a GPU",
+        "torch 2.13.0",
+        "2: 100 µs",
+        "3 kernels and copies, 85.0 µs together, GPU busy 80.0 µs",
+        "128×256",
+    ):
         assert part in out
 
 
@@ -143,14 +168,16 @@ def test_a_step_that_is_not_in_the_trace_is_an_error(capsys, gpu_trace):
     assert code == 2 and "has no ProfilerStep#9; its steps: 1, 2" in err
 
 
-@pytest.mark.parametrize("arguments", [[], ["read"], ["what"], ["read", "a", "--top", "-1"], ["kernel"], ["record"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["read"], ["what"], ["read", "a", "--top", "-1"], ["kernel"], ["record"]]
+)
 def test_wrong_usage_is_exit_code_2(capsys, arguments):
     with pytest.raises(SystemExit) as stopped:
         command_line.main(arguments)
     assert stopped.value.code == 2 and "usage:" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------------------- kernel
+# ----------------------------------------------------------------------------------------------------- kernel
 
 
 def test_kernel_reads_a_name_aloud_and_spells_it_out(capsys):
@@ -172,7 +199,7 @@ def test_an_unknown_kernel_is_an_answer_and_no_failure(capsys):
     assert code == 0 and "unknown" in out and "\x1b" not in out
 
 
-# ------------------------------------------------------------------------------------------------------------- record
+# ----------------------------------------------------------------------------------------------------- record
 
 
 def test_record_writes_one_workload_and_says_where(capsys, tmp_path):
@@ -195,7 +222,7 @@ def test_record_to_what_is_no_folder_is_an_error(capsys, tmp_path):
     assert code == 2 and "file" in err and err.count("\n") == 1
 
 
-# ------------------------------------------------------------------------------------------------------------- doctor
+# ----------------------------------------------------------------------------------------------------- doctor
 
 
 def test_doctor_prints_a_report_or_json(capsys):
@@ -205,13 +232,14 @@ def test_doctor_prints_a_report_or_json(capsys):
     assert code == 0 and {"facts", "chapters"} == set(json.loads(out))
 
 
-# ---------------------------------------------------------------------------------------------------- as a process
+# ----------------------------------------------------------------------------------------------- as a process
 
 
 def test_reading_does_not_import_torch(gpu_trace):
     code = (
         "import sys; from tutorial_lib.__main__ import main;"
-        f" assert main(['read', {str(gpu_trace)!r}]) == main(['kernel', 'x']) == 0; print('torch' in sys.modules)"
+        f" assert main(['read', {str(gpu_trace)!r}]) == main(['kernel', 'x']) == 0;"
+        " print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"

@@ -51,7 +51,8 @@ def test_a_linear_with_bias_is_one_item_on_a_gpu_and_two_on_a_cpu():
 
 
 def test_the_bias_of_a_linear_is_read_once_in_an_epilogue_and_as_a_full_matrix_without_one():
-    # x 2·3 + weight 3·5 + output 2·5 = 31 elements of 4 bytes; the addend is 5 elements in an epilogue, 10 without
+    # x 2·3 + weight 3·5 + output 2·5 = 31 elements of 4 bytes; the addend is 5 elements in an epilogue, 10
+    # without
     config = models.Linear(2, 3, 5)
     assert total(config.costs("cuda")).bytes_moved == (31 + 5) * 4
     # the copy before it reads 5 and writes 10
@@ -78,7 +79,9 @@ def test_a_dtype_may_be_spelled_as_torch_does():
     assert models.Linear(4, 3, 5, dtype=torch.float16) == models.Linear(4, 3, 5, dtype="half")
 
 
-@pytest.mark.parametrize("bad", [dict(n=0), dict(n=2.5), dict(n=True), dict(n=4, dtype="int64"), dict(n=4, dtype="tf32")])
+@pytest.mark.parametrize(
+    "bad", [{"n": 0}, {"n": 2.5}, {"n": True}, {"n": 4, "dtype": "int64"}, {"n": 4, "dtype": "tf32"}]
+)
 def test_a_bad_size_or_dtype_is_named(bad):
     with pytest.raises(ValueError, match=r"MatmulAdd\.(n|dtype)"):
         models.MatmulAdd(**bad)

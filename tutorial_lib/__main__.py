@@ -1,6 +1,8 @@
-"""`python -m tutorial_lib`: look at this machine, read a trace, decode a kernel's name, record the book's workloads.
+"""`python -m tutorial_lib`: look at this machine, read a trace, decode a kernel's name, record the book's
+workloads.
 
-`read` and `kernel` do not import torch. Every failure that a user can cause is one line on stderr and exit code 2.
+`read` and `kernel` do not import torch. Every failure that a user can cause is one line on stderr and exit
+code 2.
 """
 
 from __future__ import annotations
@@ -30,14 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, ImportError) as error:
         print(f"tutorial_lib {chosen.command}: {_plain(str(error))}", file=sys.stderr)
         return 2
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tutorial_lib", description="Predict, trace and explain PyTorch.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tutorial_lib", description="Predict, trace and explain PyTorch."
+    )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
 
@@ -48,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     read = commands.add_parser("read", help="what is in a trace that torch.profiler wrote")
     read.add_argument("trace", help="a .json or .json.gz file")
     read.add_argument("--json", action="store_true", help="the same as JSON")
-    read.add_argument("--top", type=_count, default=10, metavar="N", help="how many work items to list (default: 10)")
+    read.add_argument(
+        "--top", type=_count, default=10, metavar="N", help="how many work items to list (default: 10)"
+    )
     read.add_argument("--step", type=int, metavar="N", help="only what belongs to ProfilerStep#N")
     read.set_defaults(run=_read)
 
@@ -58,7 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     kernel.set_defaults(run=_kernel)
 
     record = commands.add_parser("record", help="record the workloads of the chapters on this machine")
-    record.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write the traces to")
+    record.add_argument(
+        "--out", required=True, type=Path, metavar="DIR", help="the folder to write the traces to"
+    )
     record.add_argument("--only", metavar="NAME", help="record this workload alone")
     record.set_defaults(run=_record)
     return parser
@@ -71,7 +79,7 @@ def _count(text: str) -> int:
     return number
 
 
-# ------------------------------------------------------------------------------------------------------------- doctor
+# ----------------------------------------------------------------------------------------------------- doctor
 
 
 def _doctor(chosen: argparse.Namespace) -> Iterator[str]:
@@ -81,7 +89,7 @@ def _doctor(chosen: argparse.Namespace) -> Iterator[str]:
     yield _json(report.as_dict()) if chosen.json else str(report)
 
 
-# --------------------------------------------------------------------------------------------------------------- read
+# ------------------------------------------------------------------------------------------------------- read
 
 
 def _read(chosen: argparse.Namespace) -> Iterator[str]:
@@ -100,10 +108,11 @@ def _found(trace, step: int | None, top: int) -> dict[str, object]:
 
     steps = timeline.steps(trace)
     if step is not None and step not in set(steps["step"]):
-        known = ", ".join(map(str, steps["step"])) or "none"
+        known = ", ".join(map(str, steps["step"].head(20))) or "none"
         raise ValueError(f"{trace.path}: has no ProfilerStep#{step}; its steps: {known}")
     kernels, items = timeline.kernels(trace, step), timeline.work_items(trace, step)
-    recorded = (trace.metadata or {}).get("tutorial_lib") or {}
+    recorded = (trace.metadata or {}).get("tutorial_lib")
+    recorded = recorded if isinstance(recorded, dict) else {}
     return {
         "trace": trace.path,
         "device": trace.device,
@@ -112,9 +121,12 @@ def _found(trace, step: int | None, top: int) -> dict[str, object]:
         "versions": dict(trace.versions or {}),
         "step": step,
         "steps": [
-            {"step": int(row.step), "start_us": row.start_us, "duration_us": row.duration_us} for row in steps.itertuples()
+            {"step": int(row.step), "start_us": row.start_us, "duration_us": row.duration_us}
+            for row in steps.itertuples()
         ],
-        "events": {str(kind): int(count) for kind, count in trace.events["kind"].value_counts().items() if count},
+        "events": {
+            str(kind): int(count) for kind, count in trace.events["kind"].value_counts().items() if count
+        },
         "operators": len(timeline.operators(trace, step)),
         "launches": len(timeline.launches(trace, step)),
         "kernels": {
@@ -138,7 +150,7 @@ def _union_us(rows) -> float:
 
 
 def _top(items, top: int, *, decoded: bool) -> list[dict[str, object]]:
-    """The work items that took longest, taken together by name; `decoded`: the names are those of GPU kernels."""
+    """The work items that took longest, taken together by name; `decoded` when they are GPU kernels."""
     from tutorial_lib.kernel_names import decode
 
     if items.empty:
@@ -187,17 +199,19 @@ def _described(found: dict) -> Iterator[str]:
     ]
     if found["step"] is not None:
         lines.insert(0, ("only", f"what belongs to step {found['step']}"))
-    yield from (_plain(f"{name:<10}  {value}") for name, value in [*lines, *(("note", n) for n in found["notes"])])
+    lines += [("note", note) for note in found["notes"]]
+    yield from (_plain(f"{name:<10}  {value}") for name, value in lines)
     if found["top"]:
         yield ""
         yield f"{'total':>9}  {'count':>6}  {'median':>9}  work item"
     for item in found["top"]:
         total, median = units.duration(item["total_us"]), units.duration(item["median_us"])
         name = _plain(item["decoded"] or item["name"])
-        yield f"{total:>9}  {item['count']:>6,}  {median:>9}  {name if len(name) <= 120 else name[:119] + '…'}"
+        short = name if len(name) <= 120 else f"{name[:119]}…"
+        yield f"{total:>9}  {item['count']:>6,}  {median:>9}  {short}"
 
 
-# ------------------------------------------------------------------------------------------------------------- kernel
+# ----------------------------------------------------------------------------------------------------- kernel
 
 
 def _kernel(chosen: argparse.Namespace) -> Iterator[str]:
@@ -212,7 +226,7 @@ def _kernel(chosen: argparse.Namespace) -> Iterator[str]:
     yield from (f"  {_plain(token):<{width}}  {_plain(meaning)}" for token, meaning in decoded.parts)
 
 
-# ------------------------------------------------------------------------------------------------------------- record
+# ----------------------------------------------------------------------------------------------------- record
 
 
 def _record(chosen: argparse.Namespace) -> Iterator[str]:
@@ -230,12 +244,14 @@ def _record(chosen: argparse.Namespace) -> Iterator[str]:
     for name, config in tqdm(workloads.items(), file=sys.stderr, unit="trace"):
         call, inputs = config.build(device), config.inputs(device)
         path = chosen.out / f"{name}-{device}.json.gz"
-        trace = measure.record(lambda call=call, inputs=inputs: call(*inputs), path, label=name, device=device)
+        trace = measure.record(
+            lambda call=call, inputs=inputs: call(*inputs), path, label=name, device=device
+        )
         yield f"{path}: {config}, {len(trace.events):,} events"
 
 
 def _workloads(device: str, dtype: str) -> dict[str, object]:
-    """The workloads of chapters 1 and 2; the large ones are smaller on a CPU, where they would take seconds."""
+    """The workloads of chapters 1 and 2; what is large on a GPU would take a CPU seconds, so less is."""
     from tutorial_lib.models import Linear, MatmulAdd
 
     large, rows = (4096, 8192) if device == "cuda" else (1024, 1024)
@@ -247,9 +263,10 @@ def _workloads(device: str, dtype: str) -> dict[str, object]:
     }
 
 
-# -------------------------------------------------------------------------------------------------------------- output
+# ----------------------------------------------------------------------------------------------------- output
 
-# Escape sequences, control characters and what turns the direction of text: a name in a file may hold any of them.
+# Escape sequences, control characters and what turns the direction of text: a name in a file may hold any of
+# them.
 _UNSAFE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 

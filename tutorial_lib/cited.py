@@ -27,7 +27,7 @@ _TO_US = {"ns": 1e-3, "µs": 1.0, "ms": 1e3, "s": 1e6}
 
 @dataclass(frozen=True)
 class Cited:
-    """One published figure: `value` (a number, or a kernel's name) in `unit`, as printed by the source."""
+    """One published figure: `value` (a number, or a kernel's name) in `unit`, as printed in this part of the series."""
 
     claim: str
     quantity: str
@@ -37,7 +37,12 @@ class Cited:
     dtype: str
     shape: str
     versions: str
-    source: str
+    part: str
+
+    @property
+    def source(self) -> str:
+        """Title, date and address of the post."""
+        return _SOURCES[self.part]
 
     @property
     def text(self) -> str:
@@ -55,7 +60,8 @@ class Cited:
         return self.value * _TO_US[self.unit]
 
     def __str__(self) -> str:
-        return f"{self.text} (cited: {self.quantity}; {self.card}, {self.dtype}, {self.shape}; {self.source})"
+        where = f"{self.card}, {self.dtype}, {self.shape}"
+        return f'{self.text}, cited: {self.quantity}; {where} (Hugging Face, "Profiling in PyTorch", part {self.part})'
 
 
 def cited(key: str) -> Cited:
@@ -85,7 +91,6 @@ def _read() -> Iterator[Cited]:
     text = files("tutorial_lib").joinpath("data", "cited.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
         value = row["value"] if row["unit"] == "name" else float(row["value"])
-        source = _SOURCES[row["part"]]
         yield Cited(
             row["key"],
             row["quantity"],
@@ -95,5 +100,5 @@ def _read() -> Iterator[Cited]:
             row["dtype"],
             row["shape"],
             row["versions"],
-            source,
+            row["part"],
         )

@@ -19,7 +19,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from tutorial_lib import units
 from tutorial_lib.units import dtype_name, itemsize
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Shape = tuple[int, ...]
 
@@ -90,6 +94,27 @@ class Work:
 def total(work: Iterable[Work]) -> Cost:
     """The sum of the costs; no work costs nothing."""
     return sum((w.cost for w in work), Cost(0, 0))
+
+
+def table(work: Iterable[Work]) -> "pd.DataFrame":
+    """One row a work item, in words: operator, shapes, dtype, FLOPs, bytes, and the arithmetic for each byte.
+
+    The last column counts products and other arithmetic alike; it is None where nothing is moved.
+    """
+    import pandas as pd  # the rest of this module needs none
+
+    rows = [
+        (
+            w.operator,
+            " ".join(str(list(shape)) for shape in w.shapes),
+            w.dtype,
+            units.work(w.flops),
+            units.data(w.bytes_moved),
+            round(w.cost.intensity, 2) if w.bytes_moved else None,
+        )
+        for w in work
+    ]
+    return pd.DataFrame(rows, columns=["operator", "shapes", "dtype", "FLOPs", "bytes", "FLOP/byte"])
 
 
 # -------------------------------------------------------------------------------------------- matrix products

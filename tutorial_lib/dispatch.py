@@ -1,12 +1,13 @@
 """Which operators a call will run, and which of them are work, found on the meta device without running it.
 
 A meta tensor has a shape, a dtype and strides but no memory. `operators` runs a call on meta tensors under a
-TorchDispatchMode and writes down every operator that reaches the dispatcher; `work` gives each a cost, after applying
-what the named device does inside an operator (an addend that is copied first, an operand that is rearranged first).
+TorchDispatchMode and writes down every operator that reaches the dispatcher; `work` gives each a cost, after
+applying what the named device does inside an operator (an addend that is copied first, an operand that is
+rearranged first).
 
-Not covered: what one library call splits into (split-K, a reduction in two kernels), compiled functions, and attention
-through `scaled_dot_product_attention`, whose backend is picked by device. Operators that need values (`nonzero`,
-`item`) raise `NeedsValues`.
+Not covered: what one library call splits into (split-K, a reduction in two kernels), compiled functions, and
+attention through `scaled_dot_product_attention`, whose backend is picked by device. Operators that need
+values (`nonzero`, `item`) raise `NeedsValues`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import copy
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
 
 import pandas as pd
 import torch
@@ -59,8 +59,8 @@ class Layout:
 class Call:
     """One operator that reached the dispatcher, described as a trace describes it: one entry per argument.
 
-    `output` is its first result, None when it returns no tensor. `view`: it returns its input's memory under another
-    shape. `works`: it computes or moves data.
+    `output` is its first result, None when it returns no tensor. `view`: it returns its input's memory under
+    another shape. `works`: it computes or moves data.
     """
 
     operator: str
@@ -74,10 +74,11 @@ class Call:
 
 
 def operators(fn: Callable, *inputs: object) -> pd.DataFrame:
-    """Every operator the call sends to the dispatcher, in order; the caller's modules and tensors are not touched.
+    """Every operator that the call sends to the dispatcher, in order, one row each.
 
-    Whether tensors require gradients is kept, because it decides: nn.Linear on a 3-D input that is not contiguous runs
-    clone and mm, but one bmm when its weight is frozen. Raises NeedsValues, or ValueError for a compiled function.
+    The caller's modules and tensors are not touched. Whether they require gradients is kept, because it
+    decides: nn.Linear on a 3-D input that is not contiguous runs clone and mm, but one bmm when its weight is
+    frozen. Raises NeedsValues, or ValueError for a compiled function.
     """
     names = ["operator", "shapes", "dtypes", "strides", "concrete", "view", "works"]
     rows = [[getattr(call, name) for name in names] for call in _watch(fn, inputs).calls]
@@ -87,7 +88,7 @@ def operators(fn: Callable, *inputs: object) -> pd.DataFrame:
 def work(fn: Callable, *inputs: object, on: Hardware) -> tuple[Work, ...]:
     """The work items of one call on this device, in order.
 
-    Raises ValueError naming the operator when its cost is not known: state that part with `cost` and `predict`.
+    Raises ValueError naming the operator when its cost is not known: state that part with `cost`.
     """
     return _work(_watch(fn, inputs), on)
 
@@ -102,11 +103,11 @@ def _work(watch: _Watch, on: Hardware) -> tuple[Work, ...]:
 
 
 def predict_call(fn: Callable, *inputs: object, on: Hardware) -> Prediction:
-    """What one call should show on this device: the operators that work, work items, launches, FLOPs, bytes and a band.
+    """What one call should show on this device: operators that work, counts, FLOPs, bytes and a band.
 
-    Views are left out: which of them run depends on whether somebody watches (a reshape is a view under a dispatch mode
-    and a _reshape_alias without). On a GPU each work item is taken to be one launch; a CPU has none. Raises what `work`
-    raises.
+    Views are left out: which of them run depends on whether somebody watches (a reshape is a view under a
+    dispatch mode and a _reshape_alias without). On a GPU each work item is taken to be one launch; a CPU has
+    none. Raises what `work` raises.
     """
     watch = _watch(fn, inputs)
     items = _work(watch, on)
@@ -115,16 +116,18 @@ def predict_call(fn: Callable, *inputs: object, on: Hardware) -> Prediction:
 
 
 def epilogue(fn: Callable, *inputs: object, kind: str = "cuda") -> Epilogue:
-    """Whether the one biased matrix product in this call keeps its bias in the GEMM's epilogue on this kind of device.
+    """Whether the biased matrix product in this call keeps its bias in the epilogue of its GEMM.
 
-    Raises ValueError when the call holds no such product, or more than one.
+    `kind` is the device's, "cuda" or "cpu". Raises ValueError when the call does not have one such product.
     """
     if kind not in ("cuda", "cpu"):
         raise ValueError(f'kind is "cuda" or "cpu", got {kind!r}')
     calls = [c for c in _watch(fn, inputs).calls if c.works]
     products = [i for i, c in enumerate(calls) if c.operator in _PRODUCTS]
     if len(products) != 1:
-        raise ValueError(f"expected one matrix product in the call, found {len(products)}: pass the layer alone")
+        raise ValueError(
+            f"expected one matrix product in the call, found {len(products)}: pass the layer alone"
+        )
     product = calls[products[0]]
     if product.operator == "aten::addmm":
         lost = _why_lost(product, kind)
@@ -133,10 +136,12 @@ def epilogue(fn: Callable, *inputs: object, kind: str = "cuda") -> Epilogue:
         c.operator in ("aten::add", "aten::add_") for c in calls[products[0] + 1 :]
     ):
         return Epilogue(False, _SEPARATE.format(product=product.operator))
-    raise ValueError(f"{product.operator} adds no bias, so there is no epilogue to keep: pass a layer with a bias")
+    raise ValueError(
+        f"{product.operator} adds no bias, so there is no epilogue to keep: pass a layer with a bias"
+    )
 
 
-_KEPT = "a contiguous 1-D bias of length N with beta = 1 goes to cublasLt, whose kernel adds it while it writes"
+_KEPT = "a contiguous 1-D bias of length N with beta = 1 goes to cublasLt, whose kernel adds it as it writes"
 _SEPARATE = (
     "there is no addmm here, {product} and the addition are two operators "
     "(nn.Linear does this on a 3-D input that is not contiguous)"
@@ -148,15 +153,16 @@ _LT_DTYPES = ("float64", "float32", "float16", "bfloat16")
 def _why_lost(addmm: Call, kind: str) -> str | None:
     """Why addmm(bias, a [M, K], b [K, N]) cannot keep its bias in the epilogue; None when it can.
 
-    The GPU rule is `isInputCompliesAddmmCudaLt` in PyTorch's aten/src/ATen/native/cuda/Blas.cpp, as read in the sources
-    of torch 2.10 and 2.11. The demand that M > 1 is of those versions: sources before them and some of 2026 after them
-    ask only for K, N > 1. So at batch 1 the trace has the last word.
+    The GPU rule is `isInputCompliesAddmmCudaLt` in PyTorch's aten/src/ATen/native/cuda/Blas.cpp, as read in its
+    sources and in the machine code of the releases 2.11 to 2.13. Version 2.10 asked for M > 1 as well, and from
+    2.14 on a full [M, N] addend of 16 bits is no longer copied. Where the versions differ the trace has the last
+    word.
     """
     if _beta(addmm) == 0:
         return "beta is 0, so no bias is added at all"
     if kind == "cpu":
-        return "a CPU's addmm copies the bias into its output first, and the GEMM adds to what is there (beta = 1)"
-    bias, (m, k), n = addmm.shapes[0], addmm.shapes[1], addmm.shapes[2][1]
+        return "a CPU's addmm copies the bias into its output first, and the GEMM adds to what is there"
+    bias, (k, n) = addmm.shapes[0], addmm.shapes[2]
     if os.environ.get("DISABLE_ADDMM_CUDA_LT") == "1":
         return "DISABLE_ADDMM_CUDA_LT=1 is set, which closes the way to cublasLt"
     if _beta(addmm) != 1:
@@ -167,9 +173,8 @@ def _why_lost(addmm: Call, kind: str) -> str | None:
         return f"the bias has stride {addmm.strides[0][0]}; only a contiguous one qualifies"
     if addmm.dtypes[1] not in _LT_DTYPES:
         return f"the dtype is {addmm.dtypes[1]}; only {', '.join(_LT_DTYPES)} qualify"
-    if min(m, k, n) == 1:
-        rows = " (torch 2.10 and 2.11 ask this of M too, other versions only of K and N)" if min(k, n) > 1 else ""
-        return f"M, K, N = {m}, {k}, {n}; cublasLt is used only when each is above 1{rows}"
+    if min(k, n) == 1:
+        return f"K, N = {k}, {n}; cublasLt is used only when both are above 1"
     return None
 
 
@@ -177,30 +182,34 @@ def _beta(call: Call) -> float:
     return float(call.concrete[3])
 
 
-# ------------------------------------------------------------------------------- what a device does inside an operator
+# ---------------------------------------------------------------------- what a device does inside an operator
 
 
 def _items(call: Call, kind: str) -> list[Work]:
-    parts = _product(call, kind) if call.operator in _PRODUCTS else _beneath(call)
+    parts = _product(call, kind) if call.operator in _PRODUCTS else _beneath(call, kind)
     return [_costed(part) for part in parts]
 
 
 def _costed(call: Call) -> Work:
-    found = cost.operator(call.operator, call.shapes, call.dtypes, strides=call.strides, concrete=call.concrete)
+    found = cost.operator(
+        call.operator, call.shapes, call.dtypes, strides=call.strides, concrete=call.concrete
+    )
     if found is None:
         shapes = ", ".join(str(list(s)) for s in call.shapes if s)
-        raise ValueError(f"no cost is known for {call.operator} on {shapes}; state its work with cost and predict")
+        raise ValueError(
+            f"no cost is known for {call.operator} on {shapes}; state its work with cost and predict"
+        )
     return found
 
 
 def _product(call: Call, kind: str) -> list[Call]:
-    """A matrix product and the copies before it: of the addend into the output, of operands BLAS cannot read."""
+    """A product and the copies before it: of the addend into the output, of operands BLAS cannot read."""
     before = []
     first = 1 if call.operator in ("aten::addmm", "aten::baddbmm") else 0
     if first and _beta(call) != 0 and (call.operator == "aten::baddbmm" or _why_lost(call, kind)):
         before.append(_plain("aten::copy_", call.output, _layout_of(call, 0)))
         shapes, strides = (call.output.shape, *call.shapes[1:]), (call.output.strides, *call.strides[1:])
-        call = replace(call, shapes=shapes, strides=strides)  # the GEMM reads the copied addend, all M·N of it
+        call = replace(call, shapes=shapes, strides=strides)  # the GEMM reads M·N elements of addend
     for operand in (_layout_of(call, first), _layout_of(call, first + 1)):
         if len(operand.shape) == 2 and not _blas_reads(operand):
             before.append(_plain("aten::copy_", operand, operand))
@@ -208,7 +217,7 @@ def _product(call: Call, kind: str) -> list[Call]:
 
 
 def _blas_reads(matrix: Layout) -> bool:
-    """BLAS takes a matrix whose rows or columns are contiguous, at any distance; anything else is copied first.
+    """Whether rows or columns are contiguous, at any distance from each other; all else is copied first.
 
     `prepare_matrix_for_cublas` in Blas.cpp for a GPU, `addmm_impl_cpu_` in LinearAlgebra.cpp for a CPU.
     """
@@ -225,8 +234,8 @@ _FILLS = {
 }  # fmt: skip
 
 
-def _beneath(call: Call) -> list[Call]:
-    """The operators that do the work of one that only calls others; as a trace shows them below it."""
+def _beneath(call: Call, kind: str) -> list[Call]:
+    """The operators that do the work of one that only calls others, as a trace shows them below it."""
     if call.operator in ("aten::clone", "aten::_to_copy"):
         return [_plain("aten::copy_", call.output, _layout_of(call, 0))]
     if call.operator == "aten::masked_fill":
@@ -237,9 +246,18 @@ def _beneath(call: Call) -> list[Call]:
         return [_plain(_FILLS[call.operator], call.output)]
     if call.operator == "aten::stack":
         return [replace(call, operator="aten::cat")]
+    if call.operator == "aten::embedding":
+        weight, indices = _layout_of(call, 0), _layout_of(call, 1)
+        return [replace(_plain("aten::index_select", weight, _NUMBER, indices), concrete=("", "0", ""))]
+    if call.operator == "aten::mean" and kind == "cpu":
+        divided = _plain("aten::div_", call.output, concrete=("", "1"))
+        return [replace(call, operator="aten::sum"), divided]
     if call.operator == "aten::relu":
         return [_plain("aten::clamp_min", _layout_of(call, 0), concrete=("", "0"))]
     return [call]
+
+
+_NUMBER = Layout((), "Scalar", ())
 
 
 def _layout_of(call: Call, position: int) -> Layout:
@@ -259,13 +277,15 @@ def _plain(operator: str, *arguments: Layout, concrete: tuple[str, ...] = ()) ->
     )
 
 
-# --------------------------------------------------------------------------------------------------- watching one call
+# ------------------------------------------------------------------------------------------ watching one call
 
 
 def _watch(fn: Callable, inputs: tuple[object, ...]) -> _Watch:
     """Run the call on meta tensors and write down what the dispatcher saw."""
     if hasattr(fn, "_orig_mod") or hasattr(fn, "_torchdynamo_orig_callable"):
-        raise ValueError("a compiled function hides its operators; pass the function as it was before torch.compile")
+        raise ValueError(
+            "a compiled function hides its operators; pass the function as it was before torch.compile"
+        )
     watch = _Watch()
     call, *arguments = (_on_meta(value, watch) for value in (fn, *inputs))
     try:
@@ -275,7 +295,9 @@ def _watch(fn: Callable, inputs: tuple[object, ...]) -> _Watch:
         if not any(sign in str(error) for sign in ("meta", "unallocated storage")):
             raise
         said = str(error).splitlines()[0]
-        raise NeedsValues(f"the call cannot run on meta tensors, which have no values; torch says: {said}") from error
+        raise NeedsValues(
+            f"the call cannot run on meta tensors, which have no values; torch says: {said}"
+        ) from error
     return watch
 
 
@@ -293,7 +315,7 @@ def _on_meta(value: object, watch: _Watch) -> object:
 
 
 def _without_memory(module: torch.nn.Module, watch: _Watch) -> torch.nn.Module:
-    """A copy of the module in which every tensor is a meta tensor; no memory is copied, no state is shared."""
+    """A copy of the module in which every tensor is a meta tensor: no memory copied, no state shared."""
     held = [*module.parameters(), *module.buffers()]
     held += [v for part in module.modules() for v in vars(part).values() if isinstance(v, torch.Tensor)]
     memo = {id(tensor): watch.meta(tensor) for tensor in held}  # deepcopy takes from here what it finds here
@@ -316,7 +338,8 @@ class _Api(TorchFunctionMode):
             self.watch.linear = outer
 
 
-_NO_WORK = timeline.VIEWS | timeline.ALLOCATIONS  # besides what the schema says is a view: _unsafe_view, t_, empty, …
+# Besides what its schema says is a view: _unsafe_view, t_, empty and the like.
+_NO_WORK = timeline.VIEWS | timeline.ALLOCATIONS
 
 
 class _Watch(TorchDispatchMode):
@@ -328,8 +351,6 @@ class _Watch(TorchDispatchMode):
 
     def meta(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same shape, dtype and strides without memory; the same tensor gives the same meta tensor."""
-        if tensor.is_meta:
-            return tensor
         if id(tensor) not in self._kept:
             empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
             if isinstance(tensor, torch.nn.Parameter):
@@ -338,7 +359,10 @@ class _Watch(TorchDispatchMode):
         return self._kept[id(tensor)][1]
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        args, kwargs = tree_map_only(torch.Tensor, self.meta, (args, kwargs or {}))
+        # What a closure or a module's list of tensors holds arrives here as it is.
+        args, kwargs = tree_map_only(
+            torch.Tensor, lambda t: t if t.is_meta else self.meta(t), (args, kwargs or {})
+        )
         name = func._schema.name
         if any(a.name == "device" for a in func._schema.arguments):
             kwargs = {**kwargs, "device": torch.device("meta")}  # a factory would make real memory
@@ -365,7 +389,7 @@ class _Watch(TorchDispatchMode):
             *(tuple(column) for column in zip(*described, strict=True)) if described else ((), (), (), ()),
             output=_layout(tensors[0]) if tensors else None,
             view=view,
-            works=not view and name.removeprefix("aten::") not in _NO_WORK and any(t.numel() for t in tensors),
+            works=not view and name not in _NO_WORK and any(t.numel() for t in tensors),
         )
 
 
@@ -380,7 +404,7 @@ def _layout(tensor: torch.Tensor) -> Layout:
 
 
 def _described(value: object) -> tuple:
-    """Shape, dtype, strides and text of one argument; a list of tensors has one entry per tensor in the first three."""
+    """Shape, dtype, strides and text of one argument; for a list of tensors, lists of the first three."""
     if isinstance(value, torch.Tensor):
         layout = _layout(value)
         return layout.shape, layout.dtype, layout.strides, ""

@@ -1,8 +1,8 @@
 """What this machine is, and which parts of the book run on it.
 
-Each thing that a chapter could use is looked at where it would be used: SDPA backends by asking torch for a tiny call,
-the profiler by recording one. What is missing is stated as a fact, with the way to get it and with what the chapter
-shows in its place. Nothing is installed or changed.
+Each thing that a chapter could use is looked at where it would be used: SDPA backends by asking torch for a
+tiny call, the profiler by recording one. What is missing is stated as a fact, with the way to get it and with
+what the chapter shows in its place. Nothing is installed or changed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Chapter:
     instead: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """Facts about the machine, and one row a chapter."""
 
@@ -57,11 +57,13 @@ class Report:
     def __str__(self) -> str:
         width = max(len(f.name) for f in self.facts)
         lines = [f"{f.name:<{width}}  {f.value}" for f in self.facts]
-        missing = [f"{f.name}: {f.remedy}" for f in self.facts if f.remedy]
-        lines += ["", "To get what is missing", *(f"  {m}" for m in missing)] if missing else ["", "Nothing is missing."]
+        missing = [f"  {f.name}: {f.remedy}" for f in self.facts if f.remedy]
+        lines += ["", *(["To get what is missing", *missing] if missing else ["Nothing is missing."])]
         for c in self.chapters:
             lines += ["", f"Chapter {c.chapter}", f"  runs here  {c.runs_here}", f"  instead    {c.instead}"]
         return "\n".join(_plain(line) for line in lines)
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         facts = _html_table("This machine", ("what", "here", "how to get it"), self.facts)
@@ -71,11 +73,16 @@ class Report:
 def _html_table(caption: str, head: tuple[str, ...], rows: tuple) -> str:
     cells = [[_plain(str(value or "")) for value in asdict(row).values()] for row in rows]
     body = "".join(
-        f'<tr><th scope="row">{html.escape(first)}</th>' + "".join(f"<td>{html.escape(c)}</td>" for c in rest) + "</tr>"
+        f'<tr><th scope="row">{html.escape(first)}</th>'
+        + "".join(f"<td>{html.escape(c)}</td>" for c in rest)
+        + "</tr>"
         for first, *rest in cells
     )
     titles = "".join(f'<th scope="col">{html.escape(h)}</th>' for h in head)
-    return f"<table><caption>{html.escape(caption)}</caption><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
+    return (
+        f"<table><caption>{html.escape(caption)}</caption>"
+        f"<thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
+    )
 
 
 def _plain(text: str) -> str:
@@ -98,12 +105,15 @@ def report() -> Report:
 
 def _software(environment: dict) -> list[Fact]:
     versions = environment["versions"]
-    build = f"CUDA {versions['cuda']}" if versions["cuda"] else f"HIP {versions['hip']}" if versions["hip"] else "CPU only"
-    math = [name for name in ("mkl", "onednn") if environment[name]]
+    platforms = [
+        f"{name} {versions[key]}" for name, key in (("CUDA", "cuda"), ("HIP", "hip")) if versions[key]
+    ]
+    build = ", ".join(platforms) or "the CPU alone"
+    libraries = [name for name, key in (("oneMKL", "mkl"), ("oneDNN", "onednn")) if environment[key]]
     return [
         Fact("torch", f"{versions['torch']}, built for {build}, on Python {versions['python']}"),
-        Fact("math libraries", ", ".join({"mkl": "oneMKL", "onednn": "oneDNN"}[name] for name in math) or "neither oneMKL nor oneDNN"),
-        _package("triton", versions["triton"], "pip install triton (Linux; torch's CUDA builds bring their own)"),
+        Fact("math libraries", ", ".join(libraries) or "neither oneMKL nor oneDNN"),
+        _package("triton", versions["triton"], "pip install -c constraints.txt triton (on Linux)"),
         _package("liger-kernel", versions["liger_kernel"], "pip install -c constraints.txt liger-kernel"),
     ]
 
@@ -125,14 +135,18 @@ def _processors(environment: dict, problem: str | None) -> list[Fact]:
 
 def _gpu_remedy() -> str:
     if torch.version.cuda is None and torch.version.hip is None:
-        return "on a machine with a GPU, install torch's CUDA build; without one, Colab's free T4 runs every GPU part"
-    return "check that nvidia-smi (or rocm-smi) lists the GPU, and that its driver is as new as this torch needs"
+        return "with a GPU, install torch's CUDA build; without one, Colab's free T4 runs every GPU part"
+    return "check that nvidia-smi lists the GPU, and that its driver is as new as this torch needs"
 
 
 def _bfloat16() -> Fact:
     if torch.cuda.is_bf16_supported(including_emulation=False):
         return Fact("bfloat16 on the GPU", "real")
-    return Fact("bfloat16 on the GPU", "emulated only; the chapters use float16 here", "a GPU of compute capability 8.0 or above")
+    return Fact(
+        "bfloat16 on the GPU",
+        "emulated only; the chapters use float16 here",
+        "a GPU of compute capability 8.0 or above",
+    )
 
 
 def _datasheet(name: str) -> Fact:
@@ -142,7 +156,7 @@ def _datasheet(name: str) -> Fact:
         return Fact("datasheet", f"none for {name}", "measure.calibrate() measures the rates of this card")
 
 
-# ------------------------------------------------------------------------------------------- what torch says when asked
+# --------------------------------------------------------------------------------- what torch says when asked
 
 _BACKENDS = {
     SDPBackend.FLASH_ATTENTION: "flash",
@@ -184,7 +198,8 @@ def _profiler(problem: str | None) -> Fact:
             measure.record(lambda: x @ x, Path(folder, "probe.json"), steps=1, warmup=1, device="cuda")
     except (ValueError, RuntimeError, OSError) as error:
         first, _, remedy = str(error).partition(". ")
-        return Fact("GPU events in a trace", f"none: {first.rpartition('probe.json: ')[2]}", remedy or "see the message")
+        said = first.rpartition("probe.json: ")[2]
+        return Fact("GPU events in a trace", f"none: {said}", remedy or "see the message")
     return Fact("GPU events in a trace", "recorded")
 
 
@@ -195,14 +210,20 @@ def _compiler() -> Fact:
     if found is None:
         return Fact("C++ compiler", "none found; torch.compile on a CPU needs one", _COMPILER_REMEDY)
     if not Path(sysconfig.get_paths()["include"], "Python.h").is_file():
-        return Fact("C++ compiler", f"{found}, without Python's headers", "install Python's headers (Debian: python3-dev)")
+        return Fact(
+            "C++ compiler",
+            f"{found}, without Python's headers",
+            "install Python's headers (Debian: python3-dev)",
+        )
     return Fact("C++ compiler", found)
 
 
-_COMPILER_REMEDY = "Debian: apt-get install g++; macOS: xcode-select --install; Windows: Visual Studio's build tools"
+_COMPILER_REMEDY = (
+    "Debian: apt-get install g++; macOS: xcode-select --install; Windows: Visual Studio's build tools"
+)
 
 
-# ------------------------------------------------------------------------------------------------------- the chapters
+# ----------------------------------------------------------------------------------------------- the chapters
 
 
 def _chapters(facts: tuple[Fact, ...], environment: dict, problem: str | None) -> tuple[Chapter, ...]:

@@ -1,9 +1,10 @@
 """Tables and nouns in, a matplotlib Figure out: what happened when, what was predicted, what was measured.
 
-Covers the timeline of a trace, the roofline of a card, predicted beside measured, the samples of a timing and the parts
-of a kernel's name. Nothing is computed here but the layout: ask `timeline`, `predict` and `measure` for the numbers.
-Every figure is an object of its own (no pyplot, no global style), is drawn to be read at 340 px and at 1000 px width,
-and tells its kinds apart by hatch, shape or line style as well as by colour (Okabe and Ito's palette).
+Covers the timeline of a trace, the roofline of a card, predicted beside measured, the samples of a timing and
+the parts of a kernel's name. Nothing is computed here but the layout: ask `timeline`, `predict` and `measure`
+for the numbers. Every figure is an object of its own (no pyplot, no global style), is drawn to be read at 340
+px and at 1000 px width, and tells its kinds apart by hatch, shape or line style as well as by colour (Okabe
+and Ito's palette).
 """
 
 import re
@@ -11,17 +12,17 @@ import statistics
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from functools import lru_cache
+from io import BytesIO
 from math import atan2, ceil, cos, degrees, log10, radians, sin
 
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.collections import LineCollection
 from matplotlib.legend_handler import HandlerLine2D
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
@@ -54,9 +55,10 @@ class Drawing(Figure):
         return buffer.getvalue(), {"width": round(self.get_figwidth() * 115)}
 
 
-# ------------------------------------------------------------------------------------------------------- timeline
+# --------------------------------------------------------------------------------------------------- timeline
 
 LANES = ("annotations", "operators", "calls", "gpu")
+_EMPTY = "nothing was recorded in this window"
 
 
 def timeline(
@@ -65,11 +67,11 @@ def timeline(
     window_us: tuple[float, float] | None = None,
     lanes: Iterable[str] | None = None,
 ) -> Figure:
-    """What ran when: per CPU thread its annotations and nested operators, the runtime calls, and each GPU stream.
+    """What ran when: each CPU thread's annotations and nested operators, the runtime calls, each GPU stream.
 
-    Shown is one step (and the GPU work it launched), or the times `window_us` = (from, to) as `start_us` counts them,
-    or the whole trace. A line joins each launch to its work. `lanes` is a choice of `LANES`. ValueError for a step, a
-    window or a lane that there is not.
+    Shown is one step (and the GPU work it launched), or the times `window_us` = (from, to) as `start_us`
+    counts them, or the whole trace. A line joins each launch to its work. `lanes` is a choice of `LANES`.
+    ValueError for a step, a window or a lane that there is not.
     """
     wanted = LANES if lanes is None else tuple(lanes)
     if unknown := [lane for lane in wanted if lane not in LANES]:
@@ -77,7 +79,11 @@ def timeline(
     window = _window(trace, step, window_us)
     shown = _lanes(trace, window, wanted)
     tops, height = _tops(shown)
-    key = [(look.sample(), look.meaning) for name, look in _LOOKS.items() if any(name in set(l.bars["look"]) for l in shown)]
+    key = [
+        (look.sample(), look.meaning)
+        for name, look in _LOOKS.items()
+        if any(name in set(lane.bars["look"]) for lane in shown)
+    ]
     rows = _key_height(ceil(len(key) / 2))
     figure, axes = _drawing(height=height + 0.6 + rows, left=0.2, right=0.2, top=0.08, plot=max(height, 0.3))
     axes.set(xlim=window, ylim=(max(height, 0.3), 0), yticks=[])
@@ -85,7 +91,7 @@ def timeline(
         _draw_lane(axes, lane, top)
     _draw_links(axes, trace, shown, tops)
     if not shown:
-        _write(axes, 0.5, 0.5, "nothing was recorded in this window", transform=axes.transAxes, ha="center", size=_TEXT)
+        _write(axes, 0.5, 0.5, _EMPTY, transform=axes.transAxes, ha="center", size=_TEXT)
     _trace_time(axes, window)
     _key(figure, key, columns=2)
     return figure
@@ -138,10 +144,8 @@ def _window(trace: Trace, step: int | None, window_us: tuple[float, float] | Non
         return start, end
     bars = trace.events[trace.events["kind"].isin(_SHOWN)]
     if step is not None:
-        table = steps(trace).set_index("step")
-        if step not in table.index:
-            raise ValueError(f"{trace.path}: has no step {step}; its steps: {', '.join(map(str, table.index)) or 'none'}")
-        whole, launched = table.loc[[step]], kernels(trace, step)
+        launched, every = kernels(trace, step), steps(trace)
+        whole = every[every["step"] == step]
         bars = pd.concat([frame[["start_us", "duration_us"]] for frame in (whole, launched)])
     if bars.empty:
         return 0.0, 1.0
@@ -204,7 +208,8 @@ def _tops(lanes: Sequence[_Lane]) -> tuple[list[float], float]:
 
 
 def _draw_lane(axes: Axes, lane: _Lane, top: float) -> None:
-    _write(axes, 0, top - 0.02, lane.title, va="bottom", color=GREY, transform=axes.get_yaxis_transform(), backed=True)
+    across = axes.get_yaxis_transform()
+    _write(axes, 0, top - 0.02, lane.title, va="bottom", color=GREY, transform=across, backed=True)
     for (level, name), bars in lane.bars.groupby(["level", "look"]):
         y, spans = top + level * _BAR_ROW, list(zip(bars["start_us"], bars["duration_us"], strict=True))
         gid = f"{lane.title}, level {level}, {name}"
@@ -213,12 +218,20 @@ def _draw_lane(axes: Axes, lane: _Lane, top: float) -> None:
         else:
             look = _LOOKS[name]
             axes.broken_barh(
-                spans, (y + 0.01, _BAR_ROW - 0.03), fc=look.fill, ec=look.edge, hatch=look.hatch, lw=_line(len(spans)), gid=gid,
+                spans,
+                (y + 0.01, _BAR_ROW - 0.03),
+                fc=look.fill,
+                ec=look.edge,
+                hatch=look.hatch,
+                lw=_line(len(spans)),
+                gid=gid,
                 zorder=3,
-            )  # fmt: skip
+            )
     for level, bars in lane.bars.groupby("level"):
         middle = 0.5 - 0.15 * (bars["look"].iloc[0] == "annotation")  # a name stands on its bracket
-        _name_bars(axes, bars.sort_values("start_us", kind="stable"), top + (level + middle) * _BAR_ROW - 0.005)
+        _name_bars(
+            axes, bars.sort_values("start_us", kind="stable"), top + (level + middle) * _BAR_ROW - 0.005
+        )
 
 
 def _draw_brackets(axes: Axes, spans: Sequence[tuple[float, float]], y: float, gid: str) -> None:
@@ -230,24 +243,24 @@ def _draw_brackets(axes: Axes, spans: Sequence[tuple[float, float]], y: float, g
 def _name_bars(axes: Axes, bars: pd.DataFrame, y: float) -> None:
     """Names inside the bars, or to the right of a bar too short for one where nothing follows soon."""
     (left, right), width = axes.get_xlim(), _inches(axes)[0]
-    starts, ends = bars["start_us"].clip(lower=left), (bars["start_us"] + bars["duration_us"]).clip(upper=right)
-    following = [*starts.iloc[1:], right]
-    for name, look, start, end, following_start in zip(bars["name"], bars["look"], starts, ends, following, strict=True):
-        inside, beside = ((b - a) / (right - left) * width - 0.06 for a, b in ((start, end), (end, following_start)))
+    starts, ends = bars["start_us"].clip(left), (bars["start_us"] + bars["duration_us"]).clip(upper=right)
+    columns = (bars["name"], bars["look"], starts, ends, [*starts.iloc[1:], right])
+    for name, look, start, end, following in zip(*columns, strict=True):
+        inside, beside = (
+            (length / (right - left)) * width - 0.06 for length in (end - start, following - end)
+        )
         if text := _fitting(name, inside):
-            at, colour = start, _LOOKS[look].text
+            hatched = _LOOKS[look].hatch is not None
+            _write(axes, start, y, text, offset=(2, 0), color=_LOOKS[look].text, size=_NAME, backed=hatched)
         elif text := _fitting(name, beside):
-            at, colour = end, BLACK
-        else:
-            continue
-        _write(axes, at, y, text, offset=(2, 0), color=colour, size=_NAME, backed=_LOOKS[look].hatch is not None and at == start)
+            _write(axes, end, y, text, offset=(2, 0), size=_NAME)
 
 
 _NAME = 8  # points
 
 
 def _fitting(name: str, inches: float) -> str:
-    """The name, its short form, or the beginning of that; nothing where fewer than three letters would be left."""
+    """The name, its short form, or the beginning of that; nothing where not even three letters fit."""
     name = _plain(name)
     short = _short(name)
     beginnings = (f"{short[:letters]}…" for letters in range(min(len(short) - 1, ceil(inches * 30)), 2, -1))
@@ -256,7 +269,9 @@ def _fitting(name: str, inches: float) -> str:
 
 @lru_cache(maxsize=8192)
 def _text_inches(text: str) -> float:
-    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties("DejaVu Sans", size=_NAME), False)
+    width, _, _ = text_to_path.get_text_width_height_descent(
+        text, FontProperties(family="DejaVu Sans", size=_NAME), False
+    )
     return width / 72
 
 
@@ -267,7 +282,9 @@ def _short(name: str) -> str:
 
 
 def _draw_links(axes: Axes, trace: Trace, lanes: Sequence[_Lane], tops: Sequence[float]) -> None:
-    placed = [lane.bars.assign(y=top + lane.bars["level"] * _BAR_ROW) for lane, top in zip(lanes, tops, strict=True)]
+    placed = [
+        lane.bars.assign(y=top + lane.bars["level"] * _BAR_ROW) for lane, top in zip(lanes, tops, strict=True)
+    ]
     if not placed:
         return
     bars, pairs = pd.concat(placed), kernels(trace)["launch_row"].dropna()
@@ -275,7 +292,9 @@ def _draw_links(axes: Axes, trace: Trace, lanes: Sequence[_Lane], tops: Sequence
     calls, work = bars.loc[shown], bars.loc[shown.index]
     lines = [
         [(start, call_y + _BAR_ROW - 0.02), (work_start, work_y + 0.01)]
-        for start, call_y, work_start, work_y in zip(calls["start_us"], calls["y"], work["start_us"], work["y"], strict=True)
+        for start, call_y, work_start, work_y in zip(
+            calls["start_us"], calls["y"], work["start_us"], work["y"], strict=True
+        )
     ]
     links = LineCollection(lines, colors=GREY, lw=_line(len(lines)), alpha=0.8, gid="links", zorder=2)
     axes.add_collection(links, autolim=False)
@@ -297,17 +316,17 @@ def _trace_time(axes: Axes, window: tuple[float, float]) -> None:
     _label(axes, f"time in the trace ({unit})")
 
 
-# -------------------------------------------------------------------------------------------- samples of a timing
+# ---------------------------------------------------------------------------------------- samples of a timing
 
 
 def distribution(samples_us: Sequence[float], *, what: str = "time of one call") -> Figure:
-    """Every sample in the order it was taken, in µs, with the median and the mean; ValueError when there is none."""
+    """Every sample in µs, in the order taken, with the median and the mean; ValueError when there is none."""
     samples = [float(us) for us in samples_us]
     if not samples:
         raise ValueError("samples_us is empty: pass at least one time in µs")
     scale, unit = _time_unit(max(samples))
     figure, axes = _drawing(height=2.9, left=0.55, right=0.85, bottom=0.5, top=0.32)
-    count = len(samples)
+    count, heading = len(samples), f"{_elided(what, _room(_WIDTH - 1.2, _TEXT))} ({unit})"
     axes.plot(range(1, count + 1), [us / scale for us in samples], "o", color=BLUE, ms=4.5, alpha=0.75)
     axes.set_xlim(0.5 - 0.02 * count, count + 0.5 + 0.02 * count)
     axes.set_ylim(0, 1.1 * max(samples) / scale or 1)
@@ -316,8 +335,7 @@ def distribution(samples_us: Sequence[float], *, what: str = "time of one call")
     _level(axes, "mean", mean / scale, units.duration(mean), "--", VERMILLION, above=median <= mean)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     _label(axes, "call, in the order they ran")
-    _write(axes, 0, 1, f"{_elided(what, _room(_WIDTH - 1.2, _TEXT))} ({unit})", size=_TEXT, offset=(-30, 6), va="bottom",
-           transform=axes.transAxes)  # fmt: skip
+    _write(axes, 0, 1, heading, size=_TEXT, offset=(-30, 6), va="bottom", transform=axes.transAxes)
     return figure
 
 
@@ -327,22 +345,25 @@ def _level(axes: Axes, name: str, y: float, value: str, style: str, colour: str,
     _write(axes, 1.02, y, f"{name}\n{value}", color=colour, va=edge, transform=axes.get_yaxis_transform())
 
 
-# ------------------------------------------------------------------------------------------ predicted and measured
+# ------------------------------------------------------------------------------------- predicted and measured
 
 
 def predicted_and_measured(rows: Iterable[tuple[str, object, object]]) -> Figure:
-    """One row for each (label, prediction, measured): its band, its limit as a tick, the measured time as a point.
+    """One row for each (label, prediction, measured): its band, its limit as a tick, the measured time as a
+    point.
 
-    A prediction is a `Prediction` or `WorkTime` with a time; measured is a `Timing` (drawn with its quartiles), a number
-    of µs, or None. The axis is logarithmic where the times span more than a factor of 30. ValueError without rows, or
-    naming the row whose prediction has no time.
+    A prediction is a `Prediction` or `WorkTime` with a time; measured is a `Timing` (drawn with its
+    quartiles), a number of µs, or None. The axis is logarithmic where the times span more than a factor of
+    30. ValueError without rows, or naming the row whose prediction has no time.
     """
     rows = [(label, prediction, _timed(measured)) for label, prediction, measured in rows]
     if not rows:
         raise ValueError("rows is empty: pass at least one (label, prediction, measured)")
     for label, prediction, _ in rows:
         if prediction.low_us is None or prediction.high_us is None:
-            raise ValueError(f"the prediction of {label!r} has no time: leave the row out, or predict time_us")
+            raise ValueError(
+                f"the prediction of {label!r} has no time: leave the row out, or predict time_us"
+            )
     times = [us for _, p, m in rows for us in (p.limit_us, p.low_us, p.high_us, *(m or ())) if us]
     logarithmic = max(times) > 30 * min(times)
     scale, unit = _time_unit(max(times)) if not logarithmic else (1.0, "µs")
@@ -375,23 +396,53 @@ def _band_row(axes: Axes, row: int, label: str, prediction, measured, scale: flo
     first = row == 0
     low, high = prediction.low_us / scale, prediction.high_us / scale
     axes.barh(
-        row, high - low, left=low, height=0.34, color="#CFE8F7", edgecolor=BLUE, hatch="////", lw=1,
-        label="predicted band" if first else None, gid=f"band {row}",
-    )  # fmt: skip
+        row,
+        high - low,
+        left=low,
+        height=0.34,
+        color="#CFE8F7",
+        edgecolor=BLUE,
+        hatch="////",
+        lw=1,
+        label="predicted band" if first else None,
+        gid=f"band {row}",
+    )
     if prediction.limit_us:
         axes.plot(
-            [prediction.limit_us / scale] * 2, [row - 0.27, row + 0.27], color=BLACK, lw=2.4, solid_capstyle="butt",
-            label="limit" if first else None, gid=f"limit {row}",
-        )  # fmt: skip
+            [prediction.limit_us / scale] * 2,
+            [row - 0.27, row + 0.27],
+            color=BLACK,
+            lw=2.4,
+            solid_capstyle="butt",
+            label="limit" if first else None,
+            gid=f"limit {row}",
+        )
     if measured:
         median, q1, q3 = (us / scale for us in measured)
         axes.plot([q1, q3], [row, row], color=VERMILLION, lw=2, gid=f"quartiles {row}")
         axes.plot(
-            [median], [row], "o", color=VERMILLION, mec="white", mew=0.8, ms=7.5, ls="none",
-            label="measured, with quartiles" if first else None, gid=f"measured {row}",
-        )  # fmt: skip
+            [median],
+            [row],
+            "o",
+            color=VERMILLION,
+            mec="white",
+            mew=0.8,
+            ms=7.5,
+            ls="none",
+            label="measured, with quartiles" if first else None,
+            gid=f"measured {row}",
+        )
     text = _elided(label, _room(_WIDTH - 0.5, _TEXT))
-    _write(axes, 0.005, row - 0.27, text, size=_TEXT, va="bottom", transform=axes.get_yaxis_transform(), backed=True)
+    _write(
+        axes,
+        0.005,
+        row - 0.27,
+        text,
+        size=_TEXT,
+        va="bottom",
+        transform=axes.get_yaxis_transform(),
+        backed=True,
+    )
 
 
 def _time_axis(axes: Axes, times: Sequence[float], logarithmic: bool) -> None:
@@ -405,7 +456,7 @@ def _time_axis(axes: Axes, times: Sequence[float], logarithmic: bool) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-# ------------------------------------------------------------------------------------------------------- roofline
+# --------------------------------------------------------------------------------------------------- roofline
 
 
 def roofline(
@@ -415,24 +466,29 @@ def roofline(
 ) -> Figure:
     """FLOP/byte against FLOP/s: the roofs of one card or several, and each item at its predicted band.
 
-    One flat roof per rate in use (all of the card's when there are no items), its ridge marked with the value.
-    `measured` has a time in µs for each item, or None, and puts a filled marker there. An item without arithmetic, a
-    copy, has no place here and is named below the plot. ValueError when `measured` has another length than `items`.
+    One flat roof per rate in use (all of the card's when there are no items), its ridge marked with the
+    value. `measured` has a time in µs for each item, or None, and puts a filled marker there. An item without
+    arithmetic, a copy, has no place here and is named below the plot. ValueError when `measured` has another
+    length than `items`.
     """
     cards, items = (hardware,) if isinstance(hardware, Hardware) else tuple(hardware), tuple(items)
     times = (None,) * len(items) if measured is None else tuple(measured)
     if len(times) != len(items):
-        raise ValueError(f"measured has {len(times)} times for {len(items)} items: pass one, or None, for each")
+        raise ValueError(
+            f"measured has {len(times)} times for {len(items)} items: pass one, or None, for each"
+        )
     points = _points(items, times)
     roofs = [_Roof(card, *roof) for card in cards for roof in _rates(card, items)]
     key = [*_cards_key(cards), *_points_key(points), *_notes_key(items, points)]
-    figure, axes = _drawing(height=3.7 + _key_height(len(key)), left=0.74, right=0.15, top=0.15, plot=3.1)
+    figure, axes = _drawing(height=3.7 + _key_height(len(key)), left=0.74, right=0.28, top=0.15, plot=3.1)
     _roofline_axes(axes, roofs, points)
     for roof in roofs:
         _draw_roof(axes, roof, *_card_style(cards, roof.card))
     _write_roofs(axes, roofs, cards)
     for number, point in enumerate(points):
-        _draw_point(axes, number, point, below=number % 2 == 1)
+        beside = sum(0.97 < other.intensity / point.intensity < 1.03 for other in points[:number])
+        x = point.intensity * 1.15**beside  # two at one place would hide each other
+        _draw_point(axes, number, point, x, below=number % 2 == 1)
     _key(figure, key)
     return figure
 
@@ -450,7 +506,7 @@ class _Roof:
 
 @dataclass(frozen=True)
 class _Point:
-    """Equal items as one: where they stand on the FLOP/byte axis, their band and their measured rates in FLOP/s."""
+    """Equal items as one: their intensity in FLOP/byte, their band and their measured rates in FLOP/s."""
 
     label: str
     intensity: float
@@ -464,7 +520,7 @@ class _Point:
 
 
 def _arithmetic(item: WorkTime) -> int:
-    """FLOPs of the roof that the item stands under: products, or where there are none the vector arithmetic."""
+    """FLOPs for the roof that the item stands under: of its products, or else of its vector arithmetic."""
     return item.work.flops or item.work.vector_flops
 
 
@@ -509,13 +565,18 @@ def _cards_key(cards: Sequence[Hardware]) -> list[tuple[Artist, str]]:
         return []
     styles = [_card_style(cards, card) for card in cards]
     lines = [Line2D([], [], color=colour, ls=style, lw=1.8) for colour, style in styles]
-    return [(line, f"{c.name}, {units.bandwidth(c.bytes_per_s)}") for line, c in zip(lines, cards, strict=True)]
+    return [
+        (line, f"{c.name}, {units.bandwidth(c.bytes_per_s)}") for line, c in zip(lines, cards, strict=True)
+    ]
 
 
 def _points_key(points: Sequence[_Point]) -> list[tuple[Artist, str]]:
     looks = [_point_style(number) for number in range(len(points))]
     marks = [Line2D([], [], color=colour, marker=marker, ls="none", ms=6) for colour, marker in looks]
-    return [(mark, f"{n} {point.label}") for n, (mark, point) in enumerate(zip(marks, points, strict=True), start=1)]
+    return [
+        (mark, f"{n} {point.label}")
+        for n, (mark, point) in enumerate(zip(marks, points, strict=True), start=1)
+    ]
 
 
 def _notes_key(items: Sequence[WorkTime], points: Sequence[_Point]) -> list[tuple[Artist, str]]:
@@ -529,7 +590,7 @@ def _notes_key(items: Sequence[WorkTime], points: Sequence[_Point]) -> list[tupl
 def _roofline_axes(axes: Axes, roofs: Sequence[_Roof], points: Sequence[_Point]) -> None:
     intensities, ridges = [p.intensity for p in points], [r.ridge for r in roofs]
     right = max(intensities + ridges) * 8
-    room = (right / min(ridges)) ** 0.6  # of the axis, three eighths are left of the lowest ridge for its label
+    room = (right / min(ridges)) ** 0.6  # three eighths of the axis, for the label of the lowest ridge
     left = min([i / 8 for i in intensities] + [min(ridges) / room])
     rates = [r.flops_per_s for r in roofs] + [rate for p in points for rate in p.rates]
     foot = [r.card.bytes_per_s * left * 1.5 for r in roofs]
@@ -552,14 +613,19 @@ def _card_style(cards: Sequence[Hardware], card: Hardware) -> tuple[str, str]:
 def _draw_roof(axes: Axes, roof: _Roof, colour: str, style: str) -> None:
     left, right = axes.get_xlim()
     axes.plot(
-        [left, roof.ridge, right], [left * roof.card.bytes_per_s, roof.flops_per_s, roof.flops_per_s],
-        color=colour, ls=style, lw=1.8, zorder=2, gid=f"roof {roof.card.name} {roof.name}",
-    )  # fmt: skip
+        [left, roof.ridge, right],
+        [left * roof.card.bytes_per_s, roof.flops_per_s, roof.flops_per_s],
+        color=colour,
+        ls=style,
+        lw=1.8,
+        zorder=2,
+        gid=f"roof {roof.card.name} {roof.name}",
+    )
     axes.plot([roof.ridge], [roof.flops_per_s], "o", color=colour, ms=4.5, zorder=3)
 
 
 def _write_roofs(axes: Axes, roofs: Sequence[_Roof], cards: Sequence[Hardware]) -> None:
-    """Rate and ridge at the upper left of each ridge, where no item can be; labels of close roofs are pushed up."""
+    """Rate and ridge at the upper left of each ridge, where no item can be; close labels are pushed up."""
     decade = 72 * _inches(axes)[1] / log10(axes.get_ylim()[1] / axes.get_ylim()[0])  # points on the page
     lowest = 0.0
     for roof in sorted(roofs, key=lambda roof: roof.flops_per_s):
@@ -567,9 +633,16 @@ def _write_roofs(axes: Axes, roofs: Sequence[_Roof], cards: Sequence[Hardware]) 
         lowest, push = max(height, lowest) + 2.7 * _SMALL, max(0.0, lowest - height)
         text = f"{roof.name}: {units.compute_rate(roof.flops_per_s)}\nridge {roof.ridge:,.3g} FLOP/byte"
         _write(
-            axes, roof.ridge, roof.flops_per_s, text, offset=(-5, 1 + push), ha="right", va="bottom", backed=True,
+            axes,
+            roof.ridge,
+            roof.flops_per_s,
+            text,
+            offset=(-5, 1 + push),
+            ha="right",
+            va="bottom",
+            backed=True,
             color=_card_style(cards, roof.card)[0],
-        )  # fmt: skip
+        )
     if len(cards) == 1:
         angle, left, rate = _slope(axes), axes.get_xlim()[0], cards[0].bytes_per_s
         aside = (6 - 5 * sin(radians(angle)), 6 + 5 * cos(radians(angle)))
@@ -595,31 +668,52 @@ def _point_style(number: int) -> tuple[str, str]:
     return _POINT_COLOURS[number % 7], _POINT_MARKERS[number % 6]
 
 
-def _draw_point(axes: Axes, number: int, point: _Point, *, below: bool) -> None:
+def _draw_point(axes: Axes, number: int, point: _Point, x: float, *, below: bool) -> None:
     colour, marker = _point_style(number)
     axes.plot(
-        [point.intensity] * 2, [point.low, point.high], color=colour, lw=3, alpha=0.55, marker="_", ms=9, mew=2,
-        zorder=4, gid=f"band {number + 1}",
-    )  # fmt: skip
+        [x] * 2,
+        [point.low, point.high],
+        color=colour,
+        lw=3,
+        alpha=0.55,
+        marker="_",
+        ms=9,
+        mew=2,
+        zorder=4,
+        gid=f"band {number + 1}",
+    )
     axes.plot(
-        [point.intensity] * len(point.measured), point.measured, marker, color=colour, mec="white", mew=0.7, ms=7,
-        zorder=5, gid=f"measured {number + 1}",
-    )  # fmt: skip
+        [x] * len(point.measured),
+        point.measured,
+        marker,
+        color=colour,
+        mec="white",
+        mew=0.7,
+        ms=7,
+        zorder=5,
+        gid=f"measured {number + 1}",
+    )
     y, offset, edge = (min(point.rates), -4, "top") if below else (max(point.rates), 4, "bottom")
-    _write(axes, point.intensity, y, str(number + 1), offset=(0, offset), ha="center", va=edge, color=colour, bold=True)
+    _write(axes, x, y, str(number + 1), offset=(0, offset), ha="center", va=edge, color=colour, bold=True)
 
-# ------------------------------------------------------------------------------------------------ a kernel's name
+
+# -------------------------------------------------------------------------------------------- a kernel's name
 
 
 def kernel_name(decoded: KernelName) -> Figure:
-    """The parts of a kernel's name from its beginning to its end, one row each: the letters, and what they mean."""
-    rows = [(_plain(token) or " ", _plain(meaning)) for token, meaning in decoded.parts] or [("(no name)", "")]
+    """The parts of a kernel's name in their order, one row each: the letters, and what they mean."""
+    rows = [(_plain(token) or " ", _plain(meaning)) for token, meaning in decoded.parts] or [
+        ("(no name)", "")
+    ]
     column = min(26, max(len(token) for token, _ in rows))  # characters of the left column
     wide = 0.25 + column * _TEXT * _EM * 1.02
-    lines = [(_wrapped_name(token, column), _wrapped(meaning, _room(_WIDTH - wide - 0.3, _TEXT))) for token, meaning in rows]
+    lines = [
+        (_wrapped_name(token, column), _wrapped(meaning, _room(_WIDTH - wide - 0.3, _TEXT)))
+        for token, meaning in rows
+    ]
     heights = [0.17 * max(len(token), len(meaning)) + 0.12 for token, meaning in lines]
     figure, axes = _drawing(height=sum(heights) + 0.2, left=0.1, right=0.1, bottom=0.1, top=0.1)
-    axes.set(xlim=(0, _WIDTH - 0.2), ylim=(sum(heights), 0))
+    axes.set(xlim=(-0.02, _WIDTH - 0.2), ylim=(sum(heights), 0))
     axes.axis("off")
     top = 0.0
     for row, ((token, meaning), height) in enumerate(zip(lines, heights, strict=True)):
@@ -646,13 +740,19 @@ def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
 
 
-# --------------------------------------------------------------------------------------------------------- layout
+# ----------------------------------------------------------------------------------------------------- layout
 
 
 def _drawing(
-    *, left: float, right: float, top: float, bottom: float = 0.0, height: float = 0.0, plot: float | None = None
+    *,
+    left: float,
+    right: float,
+    top: float,
+    bottom: float = 0.0,
+    height: float = 0.0,
+    plot: float | None = None,
 ) -> tuple[Figure, Axes]:
-    """A figure of this height with one pair of axes; margins in inches. `plot` is the height of the axes instead."""
+    """A figure of this height with axes inside these margins, or axes of the height `plot`; in inches."""
     figure = Drawing(figsize=(_WIDTH, height), dpi=_DPI, facecolor="white")
     plot = height - top - bottom if plot is None else plot
     box = (left / _WIDTH, 1 - (top + plot) / height, 1 - (left + right) / _WIDTH, plot / height)
@@ -664,17 +764,41 @@ def _drawing(
 
 
 def _write(
-    axes: Axes, x: float, y: float, text: str, *, size: float = _SMALL, offset: tuple[float, float] = (0, 0),
-    color: str = BLACK, ha: str = "left", va: str = "center", transform=None, rotation: float = 0, bold: bool = False,
-    mono: bool = False, backed: bool = False,
-) -> None:  # fmt: skip
-    """Text as it is: a dollar in a kernel's name starts no formula. `offset` is in points; `backed` hides what is behind."""
+    axes: Axes,
+    x: float,
+    y: float,
+    text: str,
+    *,
+    size: float = _SMALL,
+    offset: tuple[float, float] = (0, 0),
+    color: str = BLACK,
+    ha: str = "left",
+    va: str = "center",
+    transform=None,
+    rotation: float = 0,
+    bold: bool = False,
+    mono: bool = False,
+    backed: bool = False,
+) -> None:
+    """Text as it is: a dollar starts no formula. `offset` is in points, `backed` hides what is behind."""
     axes.annotate(
-        text, (x, y), xytext=offset, xycoords=transform or "data", textcoords="offset points", color=color, ha=ha, va=va,
-        size=size, rotation=rotation, rotation_mode="anchor", weight="bold" if bold else "normal", parse_math=False,
-        family="DejaVu Sans Mono" if mono else "DejaVu Sans", annotation_clip=False,
+        text,
+        (x, y),
+        xytext=offset,
+        xycoords=transform or "data",
+        textcoords="offset points",
+        color=color,
+        ha=ha,
+        va=va,
+        size=size,
+        rotation=rotation,
+        rotation_mode="anchor",
+        weight="bold" if bold else "normal",
+        parse_math=False,
+        family="DejaVu Sans Mono" if mono else "DejaVu Sans",
+        annotation_clip=False,
         bbox={"fc": "white", "ec": "none", "pad": 0.6, "alpha": 0.85} if backed else None,
-    )  # fmt: skip
+    )
 
 
 def _label(axes: Axes, x: str, y: str = "") -> None:
@@ -697,10 +821,20 @@ def _key(figure: Figure, entries: Iterable[tuple[Artist, str]], *, columns: int 
     room = _room(_WIDTH - 0.5, _SMALL)
     brackets = [mark for mark, _ in entries if isinstance(mark, Line2D) and mark.get_marker() == "|"]
     legend = figure.legend(
-        [mark for mark, _ in entries], [_elided(text, room) for _, text in entries], loc="lower left", ncols=columns,
-        fontsize=_SMALL, frameon=False, borderpad=0.2, borderaxespad=0.2, labelspacing=0.35, handlelength=1.6,
-        handletextpad=0.5, columnspacing=1.0, handler_map={mark: HandlerLine2D(numpoints=2) for mark in brackets},
-    )  # fmt: skip
+        [mark for mark, _ in entries],
+        [_elided(text, room) for _, text in entries],
+        loc="lower left",
+        ncols=columns,
+        fontsize=_SMALL,
+        frameon=False,
+        borderpad=0.2,
+        borderaxespad=0.2,
+        labelspacing=0.35,
+        handlelength=1.6,
+        handletextpad=0.5,
+        columnspacing=1.0,
+        handler_map={mark: HandlerLine2D(numpoints=2) for mark in brackets},
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
 

@@ -4,6 +4,9 @@ The cards are datasheet values, dense (a figure "with sparsity" halved), so a li
 floor no run gets under unless its data sat in a cache or the clock ran above the one the datasheet assumes. A
 machine that is not here is an error and never a guess: `measure.calibrate()` measures one. How much of these
 rates real kernels reach is the matter of `predict`.
+
+The rates were compared with public tables and with PyTorch's own (torch/_inductor/analysis/device_info.py); where a
+number is not on the datasheet that a card names, its source says so.
 """
 
 import re

@@ -1,12 +1,12 @@
 """The only module that runs anything: record a trace, time a call, measure what this machine can do.
 
-`record` gives counts and order, `bench` gives time (the profiler is off), `calibrate` gives the machine's rates. All
-three run on the GPU where one works and on the CPU otherwise, with torch 2.11 to 2.15. Several GPUs, other accelerators
-and energy are not covered.
+`record` gives counts and order, `bench` gives time (the profiler is off), `calibrate` gives the machine's
+rates. All three run on the GPU where one works and on the CPU otherwise, with torch 2.11 to 2.15. Several
+GPUs, other accelerators and energy are not covered.
 
-Kineto, the library under torch.profiler, writes start and stop lines to the process's stderr. `record` holds those
-lines back; `KINETO_LOG_LEVEL=99` in the environment does the same for any other profile, if it is set before torch is
-imported.
+Kineto, the library under torch.profiler, writes start and stop lines to the process's stderr. `record` holds
+those lines back; `KINETO_LOG_LEVEL=99` in the environment does the same for any other profile, if it is set
+before torch is imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -37,7 +37,7 @@ from tutorial_lib.trace import Trace, TraceError, read_trace
 Step = Callable[[], object]
 
 
-# ------------------------------------------------------------------------------------------------------- this machine
+# ----------------------------------------------------------------------------------------------- this machine
 
 
 def device() -> str:
@@ -59,7 +59,7 @@ def cuda_problem() -> str | None:
 
 
 def best_dtype(device: str) -> str:
-    """The dtype that shows a device at its best: bfloat16 where it is real, float16 on older GPUs, float32 on a CPU.
+    """The dtype to use there: bfloat16 on a GPU that really has it, else float16; float32 on a CPU.
 
     `is_bf16_supported()` says True on a T4 because it counts emulation, so that is left out.
     """
@@ -69,7 +69,7 @@ def best_dtype(device: str) -> str:
 
 
 def environment() -> dict[str, object]:
-    """Versions, processor, GPU (None without one), threads and libraries of this machine, and today's date; no host name."""
+    """Versions, processors, threads and math libraries of this machine, and the date; no host name."""
     return {
         "date": _now().date().isoformat(),
         "platform": platform.platform(),
@@ -82,7 +82,7 @@ def environment() -> dict[str, object]:
 
 
 def _now() -> datetime:
-    return datetime.now(timezone.utc)
+    return datetime.now(UTC)
 
 
 def _versions() -> dict[str, str | None]:
@@ -154,13 +154,13 @@ def _gpu() -> dict[str, object]:
     }
 
 
-def _kind(device_: str | torch.device | None) -> str:
+def _kind(asked: str | torch.device | None) -> str:
     """The kind of device asked for, or the one there is; ValueError when it cannot be used."""
-    if device_ is None:
+    if asked is None:
         return device()
-    kind = torch.device(device_).type
+    kind = torch.device(asked).type
     if kind not in ("cuda", "cpu"):
-        raise ValueError(f'device is "cuda" or "cpu", got {device_!r}')
+        raise ValueError(f'device is "cuda" or "cpu", got {asked!r}')
     if kind == "cuda" and (problem := cuda_problem()):
         raise ValueError(f'device "cuda" cannot be used: {problem}; pass device="cpu"')
     return kind
@@ -171,7 +171,7 @@ def _synchronize(kind: str) -> None:
         torch.cuda.synchronize()
 
 
-# ------------------------------------------------------------------------------------------------------------- record
+# ----------------------------------------------------------------------------------------------------- record
 
 
 def record(
@@ -186,21 +186,22 @@ def record(
     memory: bool = False,
     device: str | None = None,
 ) -> Trace:
-    """Profile `steps` calls of `step()` and write one trace to `path`, a .json or .json.gz file; returns it as read back.
+    """Profile `steps` calls of `step()` into one trace at `path` (.json or .json.gz), and read it back.
 
-    Before: `warmup` calls without the profiler, then one it waits through and one that warms it up. On a GPU each
-    step ends with a synchronize, so that its kernels lie inside it. `label` names a range around each call. The file
-    says where and with what it was recorded, under "tutorial_lib"; the host's name is taken out (`stacks` puts source
-    paths in). A failure leaves what was at `path` as it was.
+    Before them come `warmup` calls without the profiler, then one that it waits through and one that warms it
+    up. On a GPU each step ends with a synchronize, so that its kernels lie inside it. `label` names a range
+    around each call. Under "tutorial_lib" the file says where and with what it was recorded; the host's name
+    is taken out, but `stacks` puts source paths in. A failure leaves what was at `path` as it was.
 
-    Raises ValueError for bad arguments, RuntimeError when another profiler is active, TraceError when the trace lacks
-    steps or, on a GPU, GPU events, OSError when the folder is missing; what `step()` raises comes through.
+    Raises ValueError for bad arguments, RuntimeError when another profiler is active, OSError when the folder
+    is missing, TraceError when the trace lacks steps or, on a GPU, GPU events. What `step()` raises comes
+    through.
     """
     target, kind = _target(path), _kind(device)
     if steps < 1 or warmup < 0:
         raise ValueError(f"steps must be at least 1 and warmup at least 0, got {steps} and {warmup}")
     if torch.autograd._profiler_enabled():
-        raise RuntimeError("another profiler is active, and Kineto serves one at a time: leave that one first")
+        raise RuntimeError("another profiler is active, and Kineto serves one at a time: leave that first")
     for _ in range(warmup):
         step()
     _synchronize(kind)
@@ -227,7 +228,7 @@ def _target(path: str | os.PathLike[str]) -> Path:
 def _profile(step: Step, raw: Path, *, steps: int, label: str | None, kind: str, options: dict) -> str:
     """Run the schedule, export once, and return what Kineto had to say."""
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if kind == "cuda" else [])
-    # The waited step gives an earlier profile's CUPTI time to shut down; without it the next one may see no GPU events.
+    # The waited step gives an earlier profile time to shut CUPTI down; without it this one may see no kernel.
     plan = schedule(wait=1, warmup=1, active=steps, repeat=1)
     profiler = profile(activities=activities, schedule=plan, **options)
     said: list[str] = []
@@ -249,7 +250,7 @@ def _profile(step: Step, raw: Path, *, steps: int, label: str | None, kind: str,
 
 @contextmanager
 def _without_chatter(said: list[str]) -> Iterator[None]:
-    """Hold back the process's stderr, keep its lines in `said`, and pass on all but Kineto's start and stop lines."""
+    """Hold back stderr; afterwards pass on, and add to `said`, all but Kineto's start and stop lines."""
     try:
         stderr = os.dup(2)
     except OSError:  # closed
@@ -285,7 +286,7 @@ def _finish(raw: Path, finished: Path, stamp: dict[str, object]) -> None:
     """Take the host's name and the temporary path out, put the stamp in, compress if the name says so."""
     text = raw.read_bytes()
     try:
-        content = msgspec.json.decode(text, type=dict[str, msgspec.Raw])  # the events stay as they were written
+        content = msgspec.json.decode(text, type=dict[str, msgspec.Raw])  # events stay as they were written
     except msgspec.DecodeError:  # control characters in a name, an unquoted NaN
         content = json.loads(text.decode(errors="replace"), strict=False)
     for key in ("host_name", "traceName"):
@@ -302,28 +303,29 @@ def _read_back(finished: Path, target: Path) -> Trace:
 
 
 def checked(trace: Trace, kind: str, steps: int, said: str = "") -> Trace:
-    """The trace, when it holds what was profiled; TraceError when steps, operators or GPU events are missing."""
+    """The trace, if it holds what was profiled; TraceError if something is missing."""
     found = len(timeline.steps(trace))
     if found != steps:
-        raise TraceError(f"{trace.path}: {steps} steps were profiled, but the trace has {found}; record it again")
+        raise TraceError(f"{trace.path}: of {steps} profiled steps it has {found}; record it again")
     if kind == "cuda" and not trace.has_gpu_events:
+        also = f" Kineto said: {said[:300]}" if said else ""
         raise TraceError(
-            f"{trace.path}: no GPU event was recorded. If the step runs nothing on the GPU, pass device=\"cpu\". Else CUPTI"
-            " failed: another tool holds it (nsys, ncu, DCGM: stop it), this user may not profile (container or driver"
-            " setting NVreg_RestrictProfilingToAdminUsers=1), or another CUDA's libcupti is first in LD_LIBRARY_PATH."
-            + (f" Kineto said: {said[:300]}" if said else "")
+            f"{trace.path}: no GPU event was recorded. If the step runs nothing on the GPU, pass"
+            ' device="cpu". Else CUPTI failed: another tool holds it (nsys, ncu, DCGM: stop it), this user'
+            " may not profile (container, or driver setting NVreg_RestrictProfilingToAdminUsers=1), or"
+            f" another CUDA's libcupti is first in LD_LIBRARY_PATH.{also}"
         )
     if (trace.events["kind"] == "operator").sum() == 0:
         raise TraceError(f"{trace.path}: no operator was recorded; does the step call torch at all?")
     return trace
 
 
-# -------------------------------------------------------------------------------------------------------------- bench
+# ------------------------------------------------------------------------------------------------------ bench
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How long one call takes, in µs: median and quartiles of `n` samples, each the mean of `calls` calls in a row.
+    """How long one call takes, in µs: quartiles of `n` samples, each the mean of `calls` calls in a row.
 
     `warm`: caches held what the call before left there; otherwise the GPU's L2 was flushed before each call.
     """
@@ -352,22 +354,23 @@ class Timing:
 def bench(step: Step, *, device: str | None = None, seconds: float = 0.5, flush_l2: bool = False) -> Timing:
     """Time `step()` with the profiler off, for about `seconds`.
 
-    As it is, calls follow each other with one synchronize at the end of a block: warm caches, and on a GPU launches that
-    overlap (torch.utils.benchmark). With `flush_l2`, a GPU only, the L2 is overwritten before each call and the call
-    alone is timed (triton's do_bench). Raises ValueError when that is not to be had.
+    As it is, calls follow each other with one synchronize at the end of a block: warm caches, and on a GPU
+    launches that overlap (torch.utils.benchmark). With `flush_l2`, a GPU only, the L2 is overwritten before
+    each call and the call alone is timed (triton's do_bench). Raises ValueError when that is not to be had.
     """
     if seconds <= 0:
         raise ValueError(f"seconds must be positive, got {seconds}")
     kind = _kind(device)
     if flush_l2:
-        return _timing(_flushed(step, kind, seconds), kind, warm=False, calls=1, method="triton.testing.do_bench")
+        samples_us = _flushed(step, kind, seconds)
+        return _timing(samples_us, kind, warm=False, calls=1, method="triton.testing.do_bench")
     timer = Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads())
     measured = timer.blocked_autorange(min_run_time=seconds)
     samples, calls = list(measured.raw_times), measured.number_per_run
     while len(samples) < 5:  # one sample has no spread
         samples.append(timer.timeit(calls).raw_times[0])
     samples_us = [1e6 * total_s / calls for total_s in samples]
-    return _timing(samples_us, kind, warm=True, calls=calls, method="torch.utils.benchmark.Timer.blocked_autorange")
+    return _timing(samples_us, kind, warm=True, calls=calls, method="torch.utils.benchmark")
 
 
 def _flushed(step: Step, kind: str, seconds: float) -> list[float]:
@@ -396,16 +399,18 @@ def _timing(samples_us: list[float], kind: str, **facts) -> Timing:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------- calibrate
+# -------------------------------------------------------------------------------------------------- calibrate
 
 
-def calibrate(device: str | None = None, dtypes: Iterable[str] | None = None, *, seconds: float = 3.0) -> Hardware:
+def calibrate(
+    device: str | None = None, dtypes: Iterable[str] | None = None, *, seconds: float = 3.0
+) -> Hardware:
     """Measure this machine: GEMM rate of each dtype, copy bandwidth and the cost of the smallest operator.
 
-    Rates are the fastest runs seen, since they stand for what no run should beat. Square GEMMs grow until one takes
-    too long for its share of `seconds`; the copy is far larger than the last cache. A CPU is asked for float32,
-    bfloat16 and float64, a GPU for what its tensor cores and CUDA cores take. Raises ValueError for a dtype that this
-    machine cannot multiply.
+    Rates are the fastest runs seen, since they stand for what no run should beat. Square GEMMs grow until one
+    takes too long for its share of `seconds`; the copy is far larger than the last cache. A CPU is asked for
+    float32, bfloat16 and float64, a GPU for what its tensor cores and CUDA cores take. Raises ValueError for
+    a dtype that this machine cannot multiply.
     """
     if seconds <= 0:
         raise ValueError(f"seconds must be positive, got {seconds}")
@@ -443,7 +448,13 @@ def _own_dtypes(kind: str) -> tuple[str, ...]:
         return ("float32", "bfloat16", "float64")
     real_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     tf32 = torch.cuda.get_device_capability() >= (8, 0) and torch.version.hip is None
-    return ("float32", "float16", *(["bfloat16"] if real_bf16 else []), *(["tfloat32"] if tf32 else []), "float64")
+    return (
+        "float32",
+        "float16",
+        *(["bfloat16"] if real_bf16 else []),
+        *(["tfloat32"] if tf32 else []),
+        "float64",
+    )
 
 
 def _gemm_rate(name: str, kind: str, seconds: float) -> tuple[float, int]:
@@ -467,7 +478,7 @@ def _gemm_rate(name: str, kind: str, seconds: float) -> tuple[float, int]:
 
 @contextmanager
 def _float32_products(precision: str) -> Iterator[None]:
-    """Let float32 matrix products on a GPU run on tensor cores ("tf32") or not ("ieee"), and put it back as it was."""
+    """Let a GPU's float32 products run on tensor cores ("tf32") or not ("ieee"), then put it back."""
     settings = torch.backends.cuda.matmul
     before = settings.fp32_precision
     settings.fp32_precision = precision
@@ -480,16 +491,16 @@ def _float32_products(precision: str) -> Iterator[None]:
 def _copy_rate(kind: str, seconds: float) -> tuple[float, int]:
     """Bytes per second read and written by a copy, and the size of what is copied."""
     cache = (_gpu()["l2_bytes"] if kind == "cuda" else _last_cache_bytes()) or 0
-    nbytes = min(max(8 * cache, 2**26), 2**28)  # 67 MB to 268 MB
+    nbytes = min(max(4 * cache, 2**26), 2**29)  # 67 to 537 MB; read and written, that is twice as much memory
     source = torch.ones(nbytes // 4, device=kind)
     target = torch.empty_like(source)
     return 2 * nbytes / _fastest_s(lambda: target.copy_(source), kind, seconds), nbytes
 
 
 def _smallest_us(kind: str, seconds: float) -> float:
-    """What one operator costs when it has nothing to do: on a CPU its dispatch, on a GPU the kernel's stay on the device.
+    """What an operator with nothing to do costs: its dispatch on a CPU, its kernel's stay on a GPU.
 
-    On a GPU many such kernels are captured in one CUDA graph, so that the CPU's launches are not what is timed.
+    On a GPU many such kernels are captured in one CUDA graph, or the CPU's launches would be what is timed.
     """
     x = torch.ones(1, device=kind)
     y = torch.empty_like(x)
@@ -531,7 +542,8 @@ def _last_cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache"))
     for index in folder.glob("index*"):
         try:
             size = (index / "size").read_text().strip()  # "266240K"
-            levels[int((index / "level").read_text())] = int(size.rstrip("KM")) * (2**20 if size.endswith("M") else 2**10)
+            unit = 2**20 if size.endswith("M") else 2**10
+            levels[int((index / "level").read_text())] = int(size.rstrip("KM")) * unit
         except (OSError, ValueError):
             continue
     return levels[max(levels)] if levels else None

@@ -1,10 +1,10 @@
-"""The workloads the book profiles: a frozen config builds the code, makes its inputs and counts its work by hand.
+"""The workloads the book profiles: a frozen config that builds them and counts their work by hand.
 
-Every config answers the same three questions, and the rest of the library asks nothing else:
-`build(device)` is the function or nn.Module to run, `inputs(device)` are its arguments, and `costs(kind)` are the work
-items of one forward call, written out on paper (`dispatch` finds the same items by looking, and the tests compare).
-Chapter 1 is `MatmulAdd`, chapter 2 is `Linear`. A later chapter adds its nn.Module, where torch has none, and below it
-one frozen config. Forward only; training is not covered here.
+Every config answers the same three questions, and the rest of the library asks nothing else: `build(device)`
+is the function or nn.Module to run, `inputs(device)` are its arguments, and `costs(kind)` are the work items
+of one forward call, written out on paper (`dispatch` finds the same items by looking, and the tests compare).
+Chapter 1 is `MatmulAdd`, chapter 2 is `Linear`. A later chapter adds its nn.Module, where torch has none, and
+below it one frozen config. Forward only; training is not covered here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MatmulAdd:
 
 @dataclass(frozen=True)
 class Linear:
-    """Chapter 2: `nn.Linear(in_features, out_features)` on x [batch, in_features], with or without its bias."""
+    """Chapter 2: `nn.Linear(in_features, out_features)` on x [batch, in_features], bias or not."""
 
     batch: int
     in_features: int
@@ -68,7 +68,9 @@ class Linear:
     def build(self, device: str | torch.device = "cpu") -> torch.nn.Linear:
         """The module: weight [out_features, in_features], bias [out_features]."""
         dtype = getattr(torch, self.dtype)
-        return torch.nn.Linear(self.in_features, self.out_features, bias=self.bias, device=device, dtype=dtype)
+        return torch.nn.Linear(
+            self.in_features, self.out_features, bias=self.bias, device=device, dtype=dtype
+        )
 
     def inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         """x [batch, in_features], drawn from a normal distribution."""
@@ -77,21 +79,21 @@ class Linear:
     def costs(self, kind: str = "cuda") -> tuple[Work, ...]:
         """One GEMM; where the bias finds no place in its epilogue, the bias is copied into the output first.
 
-        A GPU keeps the bias in the epilogue when no dimension is 1; a CPU never does (`dispatch.epilogue`).
+        A GPU keeps the bias in the epilogue when K and N are above 1; a CPU never does (`dispatch.epilogue`).
         """
         _validated_kind(kind)
         m, k, n = self.batch, self.in_features, self.out_features
         if not self.bias:
             return (cost.matmul(m, k, n, self.dtype),)
-        if kind == "cuda" and min(m, k, n) > 1:
+        if kind == "cuda" and min(k, n) > 1:
             return (cost.addmm(m, k, n, self.dtype, bias_elements=n),)
-        # [out_features] spread over [batch, out_features], then a GEMM that reads the output back as its addend
+        # [out_features] spread over [batch, out_features], then a GEMM that reads that as its addend
         copied = cost.copy(m * n, self.dtype, read_elements=n)
         return (copied, cost.addmm(m, k, n, self.dtype, bias_elements=m * n))
 
 
 def show_source(obj: object):
-    """The Python source of a class, function, module or instance, highlighted in a notebook, plain text elsewhere.
+    """The Python source of a class, function, module or instance: highlighted in a notebook, else text.
 
     Raises ValueError when the object has no Python source.
     """
@@ -100,7 +102,9 @@ def show_source(obj: object):
     try:
         text = inspect.getsource(target)
     except (OSError, TypeError):
-        raise ValueError(f"{target!r} has no Python source; pass a class or function written in Python") from None
+        raise ValueError(
+            f"{target!r} has no Python source; pass a class or function written in Python"
+        ) from None
     ipython = sys.modules.get("IPython")
     if ipython is None or ipython.get_ipython() is None:
         return _Text(text)
@@ -121,7 +125,9 @@ def _validated(config: object, *names: str) -> None:
             raise ValueError(f"{type(config).__name__}.{name} must be a positive integer, got {value!r}")
     object.__setattr__(config, "dtype", units.dtype_name(config.dtype))
     if not getattr(torch, config.dtype, torch.bool).is_floating_point:
-        raise ValueError(f"{type(config).__name__}.dtype must be a floating-point dtype of torch, got {config.dtype}")
+        raise ValueError(
+            f"{type(config).__name__}.dtype must be a floating-point dtype of torch, got {config.dtype}"
+        )
 
 
 def _validated_kind(kind: str) -> None:

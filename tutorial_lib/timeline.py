@@ -1,12 +1,13 @@
-"""Questions to a trace, each a function from a Trace to a DataFrame that answers alike for CPU and GPU traces.
+"""Questions to a trace, each a function from a Trace to a DataFrame; the same for CPU and GPU traces.
 
-`steps`, `operators`, `launches`, `kernels`, `work_items` and `copies` have one row per event and keep the row numbers of
-`trace.events` as their index; `busy` and `gaps` look at lanes (a GPU, a stream, a CPU thread); `summary` adds up by name
-and `chain` shows one operator as a tree. Wherever `step` is asked for, it is the N of ProfilerStep#N, None means the
-whole trace, and a step that the trace does not have is a ValueError. Annotations are windows, never work.
+`steps`, `operators`, `launches`, `kernels`, `work_items` and `copies` have one row per event and keep the row
+numbers of `trace.events` as their index; `busy` and `gaps` look at lanes (a GPU, a stream, a CPU thread);
+`summary` adds up by name and `chain` shows one operator as a tree. Wherever `step` is asked for, it is the N
+of ProfilerStep#N, None means the whole trace, and a step that the trace does not have is a ValueError.
+Annotations are windows, never work.
 
-Not covered: which backward operator belongs to which forward one, dependencies between streams, and whether a CPU
-operator's time went to one core or to several.
+Not covered: which backward operator belongs to which forward one, dependencies between streams, and whether a
+CPU operator's time went to one core or to several.
 """
 
 import re
@@ -23,13 +24,15 @@ _LAUNCH = re.compile(r"(cuda|cu|hip)((Ext)?(Module)?Launch(?!Host)|GraphLaunch|M
 _WAIT = re.compile(r"(cuda|cu|hip)\w*Synchronize")
 
 
-# ------------------------------------------------------------------------------------------------ steps
+# -------------------------------------------------------------------------------------------- steps
 
 
 def steps(trace: Trace) -> pd.DataFrame:
     """The profiled steps in order: step (N of ProfilerStep#N), start_us, end_us, duration_us."""
     events = trace.events
-    numbers = events["name"].where(events["kind"] == "annotation").str.extract(f"^{_STEP.pattern}$", expand=False)
+    numbers = (
+        events["name"].where(events["kind"] == "annotation").str.extract(f"^{_STEP.pattern}$", expand=False)
+    )
     found = events.loc[numbers.notna(), ["start_us", "duration_us"]]
     return pd.DataFrame(
         {
@@ -62,35 +65,40 @@ def _of_step(trace: Trace, frame: pd.DataFrame, step: int | None) -> pd.DataFram
 def _window(trace: Trace, step: int) -> tuple[float, float]:
     known = steps(trace).set_index("step")
     if step not in known.index:
-        raise ValueError(f"{trace.path}: has no step {step}; its steps: {', '.join(map(str, known.index)) or 'none'}")
+        raise ValueError(
+            f"{trace.path}: has no step {step}; its steps: {', '.join(map(str, known.index)) or 'none'}"
+        )
     own = known.loc[[step]]
     return float(own["start_us"].min()), float(own["end_us"].max())
 
 
-# ------------------------------------------------------------------------------------------------ operators
+# ---------------------------------------------------------------------------------------- operators
 
 
 def operators(trace: Trace, step: int | None = None) -> pd.DataFrame:
     """Operators in time order, each with its place in the call tree of its thread.
 
-    Columns: name, thread, pid, start_us, duration_us, self_us (without the operators and runtime calls inside it),
-    depth (0 is outermost), parent (row of the enclosing operator), step (that in which it starts), shapes, dtypes,
-    strides, concrete.
+    Columns: name, thread, pid, start_us, duration_us, self_us (without the operators and runtime calls inside
+    it), depth (0 is outermost), parent (row of the enclosing operator), step (that in which it starts),
+    shapes, dtypes, strides, concrete.
     """
     rows = trace.events[trace.events["kind"] == "operator"]
     tree = _tree(trace).reindex(rows.index)
     frame = rows[["name", "thread", "pid", "start_us", "duration_us"]].assign(
-        self_us=tree["self_us"], depth=tree["depth"], parent=tree["parent"], step=_step_at(trace, rows["start_us"])
+        self_us=tree["self_us"],
+        depth=tree["depth"],
+        parent=tree["parent"],
+        step=_step_at(trace, rows["start_us"]),
     )
     return _of_step(trace, frame.join(rows[["shapes", "dtypes", "strides", "concrete"]]), step)
 
 
 def _tree(trace: Trace) -> pd.DataFrame:
-    """For operators and the calls inside them, by row: parent (row of the innermost enclosing operator), depth, self_us.
+    """By row, for operators and calls: parent (row of the innermost enclosing operator), depth, self_us.
 
-    An event is inside another of its thread when it starts before that one's end and ends no later: the rule by which
-    torch builds its own tables. Times are compared in whole ns. torch cut times to µs before 2.3, each event on its own,
-    so in such a trace an inner event may seem to end up to 1 µs late, and is let in.
+    An event is inside another of its thread when it starts before that one's end and ends no later: the rule
+    by which torch builds its own tables. Times are compared in whole ns. torch cut times to µs before 2.3,
+    each event on its own, so in such a trace an inner event may seem to end up to 1 µs late, and is let in.
     """
     rows = trace.events[trace.events["kind"].isin(("operator", *_CALLS))]
     operator = (rows["kind"] == "operator").to_numpy()
@@ -98,7 +106,9 @@ def _tree(trace: Trace) -> pd.DataFrame:
     length = np.rint(rows["duration_us"].to_numpy() * 1000).astype(np.int64)
     late = 1000 if not (start % 1000).any() and not (length % 1000).any() else 2
     thread = rows.groupby(["pid", "thread"], sort=False).ngroup().to_numpy()
-    order = np.lexsort((~operator, -length, start, thread))  # outer before inner, of equals an operator before its call
+    order = np.lexsort(
+        (~operator, -length, start, thread)
+    )  # outer before inner, of equals an operator before its call
     parent, depth, inner = _nested(thread[order], start[order], length[order], operator[order], late)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
@@ -109,7 +119,7 @@ def _tree(trace: Trace) -> pd.DataFrame:
 
 
 def _nested(thread, start, length, operator, late: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Position of the parent (-1: none), depth, and time covered by direct children, of events sorted outer first."""
+    """Position of the parent (-1: none), depth, and time in direct children, of events sorted outer first."""
     thread, start, end = thread.tolist(), start.tolist(), (start + length).tolist()
     parent, depth, inner = [-1] * len(start), [0] * len(start), [0] * len(start)
     open_: list[int] = []  # operators around the current event, outermost first
@@ -130,60 +140,60 @@ def _nested(thread, start, length, operator, late: int) -> tuple[np.ndarray, np.
     return np.array(parent, dtype=np.int64), np.array(depth, dtype=np.int64), np.array(inner, dtype=np.int64)
 
 
-# ------------------------------------------------------------------------------------------------ launches and kernels
+# ----------------------------------------------------------------------------- launches and kernels
 
 
 def launches(trace: Trace, step: int | None = None) -> pd.DataFrame:
     """Runtime and driver calls that start GPU work, in time order; a CPU trace has none.
 
-    Columns: name, kind, thread, start_us, duration_us, correlation, operator (name of the innermost one around the
-    call) and operator_row, step, work_items (how many recorded kernels, copies and fills it started: many for a graph,
-    0 when they ran outside of the trace).
+    Columns: name, kind, thread, start_us, duration_us, correlation, operator (name of the innermost one
+    around the call) and operator_row, step, work_items (how many recorded kernels, copies and fills it
+    started: many for a graph, 0 when they ran outside of the trace).
     """
     calls = trace.events[trace.events["kind"].isin(_CALLS)]
-    items = _launched(trace)["launch_row"].value_counts()
+    items = _launched(trace).value_counts()
     started = calls.index.isin(items.index) | calls["name"].str.match(_LAUNCH.pattern)
     calls = calls[started]
     frame = calls[["name", "kind", "thread", "start_us", "duration_us", "correlation"]]
     rows = _tree(trace)["parent"].reindex(calls.index)
-    frame = frame.assign(operator=_names(trace, rows), operator_row=rows, step=_step_at(trace, calls["start_us"]))
+    names = _at(trace.events["name"], rows)
+    frame = frame.assign(operator=names, operator_row=rows, step=_step_at(trace, calls["start_us"]))
     counts = items.reindex(calls.index).fillna(0).astype("int64")
     return _of_step(trace, frame.assign(work_items=counts), step)
 
 
 def kernels(trace: Trace, step: int | None = None) -> pd.DataFrame:
-    """Kernels, copies and fills on the GPU in time order, each with the call and the operator that it came from.
+    """Kernels, copies and fills on the GPU in time order, each with the call and operator it came from.
 
-    Columns: name, kind, device, stream, start_us, duration_us, correlation, launch (name of the call) and launch_row,
-    delay_us (from the start of the call to the start of the item), operator (innermost around the call) and
-    operator_row, its shapes, dtypes, strides and concrete, step (that in which the call lies), thread (of the call),
-    bytes, grid, block, registers, shared_memory. What came from a call outside of the trace has no launch, operator or
-    step: nothing is guessed from the time.
+    Columns: name, kind, device, stream, start_us, duration_us, correlation, launch (name of the call) and
+    launch_row, delay_us (from the start of the call to the start of the item), operator (innermost around the
+    call) and operator_row, its shapes, dtypes, strides and concrete, step (that in which the call lies),
+    thread (of the call), bytes, grid, block, registers, shared_memory. What came from a call outside of the
+    trace has no launch, operator or step: nothing is guessed from the time.
     """
     items = trace.events[trace.events["kind"].isin(GPU_WORK)]
-    link = _launched(trace)
-    call = trace.events[["name", "start_us", "thread"]].reindex(link["launch_row"])
-    owner = _tree(trace)["parent"].reindex(link["launch_row"]).set_axis(items.index)
-    inputs = trace.events[["shapes", "dtypes", "strides", "concrete"]].reindex(owner).set_axis(items.index)
-    call_start = call["start_us"].set_axis(items.index).astype("Float64")
+    call = _launched(trace)
+    owner = _at(_tree(trace)["parent"], call)
+    call_start_us = _at(trace.events["start_us"], call)
     own = ["name", "kind", "device", "stream", "start_us", "duration_us", "correlation"]
     frame = items[own].assign(
-        launch=_names(trace, link["launch_row"]),
-        launch_row=link["launch_row"],
-        delay_us=items["start_us"] - call_start,
-        operator=_names(trace, owner),
+        launch=_at(trace.events["name"], call),
+        launch_row=call,
+        delay_us=(items["start_us"] - call_start_us).astype("Float64"),
+        operator=_at(trace.events["name"], owner),
         operator_row=owner,
-        step=_step_at(trace, call_start),
-        thread=_names(trace, link["launch_row"], "thread"),
-        **{name: inputs[name].astype(object).where(inputs[name].notna(), None) for name in inputs},
+        step=_step_at(trace, call_start_us),
+        thread=_at(trace.events["thread"], call),
+        **{name: _at(trace.events[name], owner) for name in ("shapes", "dtypes", "strides", "concrete")},
     )
     return _of_step(trace, frame.join(items[["bytes", "grid", "block", "registers", "shared_memory"]]), step)
 
 
-def _launched(trace: Trace) -> pd.DataFrame:
-    """launch_row, by row of a GPU item: the call with its correlation that began last before it.
+def _launched(trace: Trace) -> pd.Series:
+    """By row of a GPU item, the row of its launch: the last call with its correlation that began before it.
 
-    The clocks of CPU and GPU may be off by some µs, so when none began before it the first one after it is taken.
+    The clocks of CPU and GPU may be off by some µs, so when none began before it the first one after it is
+    taken.
     """
     events = trace.events.loc[trace.events["correlation"].notna(), ["kind", "start_us", "correlation"]]
     events = events.assign(correlation=events["correlation"].astype("int64"), row=events.index)
@@ -195,35 +205,39 @@ def _launched(trace: Trace) -> pd.DataFrame:
         ).set_index("row")["row_of_call"]
         found = pairs if found is None else found.fillna(pairs)
     every = trace.events.index[trace.events["kind"].isin(GPU_WORK)]
-    return pd.DataFrame({"launch_row": found.reindex(every).astype("Int64")})
+    return found.reindex(every).astype("Int64")
 
 
-def _names(trace: Trace, rows: pd.Series, column: str = "name") -> pd.Series:
-    """Texts of these rows of the trace, None for a missing row."""
-    texts = trace.events[column].to_numpy(dtype=object)
-    return pd.Series([None if row is pd.NA else texts[row] for row in rows], index=rows.index, dtype=object)
+def _at(values: pd.Series, rows: pd.Series) -> pd.Series:
+    """The values at these rows of the trace; for a missing row missing, and None among texts and tuples."""
+    known = rows.dropna().astype("int64")
+    found = values.loc[known].set_axis(known.index).reindex(rows.index)
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        return found
+    return found.astype(object).where(found.notna(), None)
 
 
-# ------------------------------------------------------------------------------------------------ work items
+# --------------------------------------------------------------------------------------- work items
 
 
 def work_items(trace: Trace, step: int | None = None) -> pd.DataFrame:
     """Units of device work: on a GPU what `kernels` says, on a CPU the operators that do work themselves.
 
-    They are in the order in which they start on a GPU, and in which they end on a CPU, where the copy of a bias is made
-    inside the addmm that needs it. Columns: name, operator and operator_row (the operator that it came from; on a CPU itself), kind, start_us,
-    duration_us (on a CPU the operator's self time), step, device, stream, thread, shapes, dtypes, strides, concrete,
-    bytes. A CPU operator does work when it computes or moves data itself; views, allocations and operators that only
-    call others do not. A matrix product works although the copy of its bias, an item of its own, runs inside it.
-    Left out is a copy of one number, as when `x * 2.0` turns 2.0 into the dtype of x: it is no part of the workload.
-    (That takes recorded shapes: without them such a copy cannot be told from others and is counted.)
+    They are in the order in which they start on a GPU, and in which they end on a CPU, where the copy of a
+    bias is made inside the addmm that needs it. Columns: name, operator and operator_row (the operator that
+    it came from; on a CPU itself), kind, start_us, duration_us (on a CPU the operator's self time), step,
+    device, stream, thread, shapes, dtypes, strides, concrete, bytes. A CPU operator does work when it
+    computes or moves data itself; views, allocations and operators that only call others do not. A matrix
+    product works although the copy of its bias, an item of its own, runs inside it. Left out is a copy of one
+    number, as when `x * 2.0` turns 2.0 into the dtype of x: it is no part of the workload. (That takes
+    recorded shapes: without them such a copy cannot be told from others and is counted.)
     """
     return (kernels if trace.has_gpu_events else _cpu_items)(trace, step)[_ITEM_COLUMNS]
 
 
 _ITEM_COLUMNS = [
-    "name", "operator", "operator_row", "kind", "start_us", "duration_us", "step", "device", "stream", "thread",
-    "shapes", "dtypes", "strides", "concrete", "bytes",
+    "name", "operator", "operator_row", "kind", "start_us", "duration_us", "step", "device", "stream",
+    "thread", "shapes", "dtypes", "strides", "concrete", "bytes",
 ]  # fmt: skip
 
 
@@ -233,7 +247,9 @@ def _cpu_items(trace: Trace, step: int | None) -> pd.DataFrame:
     ends_us = (frame["start_us"] + frame["duration_us"]).round(3)
     frame = frame.iloc[np.lexsort((-frame["depth"], ends_us))]
     own = trace.events.loc[frame.index, ["kind", "device", "stream", "bytes"]]
-    frame = frame.assign(operator=frame["name"], operator_row=frame.index.astype("Int64"), duration_us=frame["self_us"])
+    frame = frame.assign(
+        operator=frame["name"], operator_row=frame.index.astype("Int64"), duration_us=frame["self_us"]
+    )
     return _of_step(trace, frame.join(own), step)
 
 
@@ -243,43 +259,48 @@ def _aten(names: str) -> frozenset[str]:
 
 # The same memory under another shape, or another description of a tensor: torch's schemas return an alias.
 VIEWS = _aten(
-    "T adjoint alias as_strided as_strided_ atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to chunk conj "
-    "_conj contiguous data detach detach_ diagonal dsplit expand expand_as flatten hsplit imag lift lift_fresh "
-    "linalg_diagonal mH mT matrix_H meshgrid moveaxis movedim narrow numpy_T permute positive ravel real reshape "
-    "reshape_as _reshape_alias resolve_conj resolve_neg _neg_view select slice slice_inverse split split_with_sizes "
-    "squeeze squeeze_ swapaxes swapaxes_ swapdims swapdims_ t t_ tensor_split transpose transpose_ unbind unflatten "
-    "unfold unsafe_chunk unsafe_split unsafe_split_with_sizes _unsafe_view unsqueeze unsqueeze_ view view_as "
-    "view_as_complex view_as_real vsplit values indices _values _indices crow_indices col_indices"
+    "T adjoint alias as_strided as_strided_ atleast_1d atleast_2d atleast_3d broadcast_tensors "
+    "broadcast_to chunk conj _conj contiguous data detach detach_ diagonal dsplit expand expand_as "
+    "flatten hsplit imag lift lift_fresh linalg_diagonal mH mT matrix_H meshgrid moveaxis movedim narrow "
+    "numpy_T permute positive ravel real reshape reshape_as _reshape_alias resolve_conj resolve_neg "
+    "_neg_view select slice slice_inverse split split_with_sizes squeeze squeeze_ swapaxes swapaxes_ "
+    "swapdims swapdims_ t t_ tensor_split transpose transpose_ unbind unflatten unfold unsafe_chunk "
+    "unsafe_split unsafe_split_with_sizes _unsafe_view unsqueeze unsqueeze_ view view_as view_as_complex "
+    "view_as_real vsplit values indices _values _indices crow_indices col_indices"
 )
 # Memory without contents.
 ALLOCATIONS = _aten(
-    "empty empty_like empty_permuted empty_quantized empty_strided new_empty new_empty_strided resize_ resize_as_ set_ "
-    "_resize_output_"
+    "empty empty_like empty_permuted empty_quantized empty_strided new_empty new_empty_strided resize_ "
+    "resize_as_ set_ _resize_output_"
 )
-# Calls others, or does nothing when there is nothing to do (`to` the dtype it has), or reads one number or a property.
+# Calls others, or does nothing when there is nothing to do (`to` the dtype it has), or reads one number or a
+# property.
 WRAPPERS = _aten(
-    "_to_copy to type_as cpu cuda pin_memory clone chalf lift_fresh_copy zeros zeros_like new_zeros ones ones_like "
-    "new_ones full full_like new_full fill scalar_tensor tensor item _local_scalar_dense is_nonzero result_type "
-    "can_cast is_same_size dense_dim sparse_dim _nnz _nnpack_available _fused_sdp_choice linear matmul softmax "
-    "log_softmax layer_norm batch_norm _batch_norm_impl_index group_norm instance_norm dropout alpha_dropout "
-    "feature_dropout feature_alpha_dropout embedding conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
-    "conv_transpose3d convolution _convolution _convolution_mode scaled_dot_product_attention cross_entropy_loss pad "
-    "constant_pad_nd _pad_circular block_diag cartesian_prod diag diag_embed diagflat diff repeat rot90 tile "
-    "as_strided_scatter diagonal_scatter select_scatter slice_scatter alias_copy as_strided_copy detach_copy "
-    "diagonal_copy expand_copy permute_copy select_copy slice_copy split_copy split_with_sizes_copy squeeze_copy t_copy "
-    "transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy _sparse_coo_tensor_with_dims_and_tensors "
-    "sparse_coo_tensor _sparse_compressed_tensor_unsafe"
+    "_to_copy to type_as cpu cuda pin_memory clone chalf lift_fresh_copy zeros zeros_like new_zeros ones "
+    "ones_like new_ones full full_like new_full fill scalar_tensor tensor item _local_scalar_dense "
+    "is_nonzero result_type can_cast is_same_size dense_dim sparse_dim _nnz _nnpack_available "
+    "_fused_sdp_choice linear matmul softmax log_softmax layer_norm batch_norm _batch_norm_impl_index "
+    "group_norm instance_norm dropout alpha_dropout feature_dropout feature_alpha_dropout embedding "
+    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution "
+    "_convolution_mode scaled_dot_product_attention cross_entropy_loss pad constant_pad_nd _pad_circular "
+    "block_diag cartesian_prod diag diag_embed diagflat diff repeat rot90 tile as_strided_scatter "
+    "diagonal_scatter select_scatter slice_scatter alias_copy as_strided_copy detach_copy diagonal_copy "
+    "expand_copy permute_copy select_copy slice_copy split_copy split_with_sizes_copy squeeze_copy t_copy "
+    "transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy "
+    "_sparse_coo_tensor_with_dims_and_tensors sparse_coo_tensor _sparse_compressed_tensor_unsafe"
 )
 # These compute in their own code, whatever other operators prepare for it.
 _ALWAYS_WORK = _aten("mm addmm addmm_ bmm baddbmm baddbmm_ addmv addmv_ var std")
-# These write memory without computing. They may prepare the output or the input of an operator that then works as well.
+# These write memory without computing. They may prepare the output or the input of an operator that then
+# works as well.
 _WRITES = _aten("copy_ fill_ zero_ arange")
 # A power of 1 or 0 is a copy or a fill and nothing else.
 _OR_ELSE = _WRITES | _aten("pow pow_")
-# They begin with a fill of their output and, when several threads share the work, a copy of it for each: part of them.
+# They begin with a fill of their output and, when several threads share the work, a copy of it for each: part
+# of them.
 _REDUCTIONS = _aten(
-    "sum nansum prod all any amax amin aminmax max min argmax argmin cumsum cumprod norm linalg_vector_norm var std "
-    "var_mean std_mean dot vdot"
+    "sum nansum prod all any amax amin aminmax max min argmax argmin cumsum cumprod norm "
+    "linalg_vector_norm var std var_mean std_mean dot vdot"
 )
 _NOTHING, _ONLY_WRITES, _WORK = range(3)
 
@@ -305,7 +326,9 @@ def _working(frame: pd.DataFrame) -> np.ndarray:
 
 def _does_work(name: str, below: int) -> bool:
     """Whether an operator works itself, knowing what works inside of it."""
-    if "cpp_fused" in name:  # Inductor's kernels; all else without a namespace is a node of autograd or of the compiler
+    if (
+        "cpp_fused" in name
+    ):  # Inductor's kernels; all else without a namespace is a node of autograd or of the compiler
         return True
     if "::" not in name or name.startswith(("autograd::", "torch::", "profiler::")):
         return False
@@ -323,17 +346,18 @@ def _part_of_another(name: str, outer: str | None, shapes: tuple | None) -> bool
     return one_number or outer in _REDUCTIONS
 
 
-# ------------------------------------------------------------------------------------------------ lanes
+# -------------------------------------------------------------------------------------------- lanes
 
 
 def busy(trace: Trace, step: int | None = None, *, by: str = "device") -> pd.DataFrame:
     """How much of the window each lane was busy.
 
-    Columns: lane (its name), device, stream, thread, items, window_us, sum_us (durations added up), busy_us (time in
-    which at least one ran: what overlaps counts once), idle_us (the rest of the window), busy_share. A lane is a GPU
-    (by="device") or one of its streams (by="stream"), or a CPU thread, which is busy in operators and runtime calls but
-    not while it waits in one that ends in Synchronize. The window is the step, and on until the GPU has done what the
-    step launched; without a step, all of the trace. All that runs in the window counts, whichever step launched it.
+    Columns: lane (its name), device, stream, thread, items, window_us, sum_us (durations added up: what
+    overlaps or is nested counts again), busy_us (time in which at least one ran), idle_us (the rest of the
+    window), busy_share. A lane is a GPU (by="device") or one of its streams (by="stream"), or a CPU thread,
+    which is busy in operators and runtime calls but not while it waits in one that ends in Synchronize. The
+    window is the step, and on until the GPU has done what the step launched; without a step, all of the
+    trace. All that runs in the window counts, whichever step launched it.
     """
     rows, (start_us, end_us) = [], _span(trace, step)
     for lane, events in _lanes(trace, by, start_us, end_us):
@@ -350,8 +374,8 @@ def busy(trace: Trace, step: int | None = None, *, by: str = "device") -> pd.Dat
 def gaps(trace: Trace, step: int | None = None, *, by: str = "device") -> pd.DataFrame:
     """When nothing ran in a lane: lane, device, stream, thread, start_us, end_us, duration_us, after, before.
 
-    `after` and `before` name what ran last and next, None at the edges of the window. Lanes and window are those of
-    `busy`, and the gaps of a lane add up to its idle_us.
+    `after` and `before` name what ran last and next, None at the edges of the window. Lanes and window are
+    those of `busy`, and the gaps of a lane add up to its idle_us.
     """
     rows, (start_us, end_us) = [], _span(trace, step)
     for lane, events in _lanes(trace, by, start_us, end_us):
@@ -378,7 +402,9 @@ def _span(trace: Trace, step: int | None) -> tuple[float, float]:
     return (float(events["start_us"][counted].min()), float(ends_us.max())) if counted.any() else (0.0, 0.0)
 
 
-def _lanes(trace: Trace, by: str, start_us: float, end_us: float) -> list[tuple[dict[str, object], pd.DataFrame]]:
+def _lanes(
+    trace: Trace, by: str, start_us: float, end_us: float
+) -> list[tuple[dict[str, object], pd.DataFrame]]:
     """Each lane with what ran in it between these times, cut to them."""
     if by not in ("device", "stream"):
         raise ValueError(f'lanes are by "device" or by "stream", got {by!r}')
@@ -398,13 +424,18 @@ def _lanes(trace: Trace, by: str, start_us: float, end_us: float) -> list[tuple[
 
 def _cut(events: pd.DataFrame, start_us: float, end_us: float) -> pd.DataFrame:
     ends_us = events["start_us"] + events["duration_us"]
-    inside = (events["start_us"] <= end_us) & (ends_us >= start_us)
+    inside = (events["start_us"] < end_us) & (ends_us > start_us)
+    inside |= (events["duration_us"] == 0) & events["start_us"].between(start_us, end_us)
     starts_us = events["start_us"][inside].clip(lower=start_us)
-    return events[inside].assign(start_us=starts_us, duration_us=ends_us[inside].clip(upper=end_us) - starts_us)
+    return events[inside].assign(
+        start_us=starts_us, duration_us=ends_us[inside].clip(upper=end_us) - starts_us
+    )
 
 
-def _idle(events: pd.DataFrame, start_us: float, end_us: float) -> list[tuple[float, float, str | None, str | None]]:
-    """The parts of the window that these events, in time order, leave free, and what ran before and after each."""
+def _idle(
+    events: pd.DataFrame, start_us: float, end_us: float
+) -> list[tuple[float, float, str | None, str | None]]:
+    """The parts of the window that these events, in time order, leave free, and what ran around each."""
     free, until, last = [], start_us, None
     for start, duration, name in zip(events["start_us"], events["duration_us"], events["name"], strict=True):
         if start > until:
@@ -414,25 +445,28 @@ def _idle(events: pd.DataFrame, start_us: float, end_us: float) -> list[tuple[fl
     return [*free, (until, end_us, last, None)] if end_us > until else free
 
 
-# ------------------------------------------------------------------------------------------------ copies, sums, trees
+# ------------------------------------------------------------------------------ copies, sums, trees
 
 
 def copies(trace: Trace, step: int | None = None) -> pd.DataFrame:
     """Work items that only move data: memcpys, and what `aten::copy_` does.
 
-    Columns: name, direction ("DtoD", "HtoD", … None for a copy by a kernel or on a CPU), operator, bytes (written;
-    missing when neither the GPU nor the recorded shapes tell), start_us, duration_us, bytes_per_s, step.
+    Columns: name, direction ("DtoD", "HtoD", … None for a copy by a kernel or on a CPU), operator, bytes
+    (written; missing when neither the GPU nor the recorded shapes tell), start_us, duration_us, bytes_per_s,
+    step.
     """
     items = work_items(trace, step)
     items = items[(items["kind"] == "memcpy") | (items["operator"] == "aten::copy_")]
     written = pd.Series(
-        [_bytes_written(*row) for row in zip(items["shapes"], items["dtypes"], strict=True)], items.index, dtype="Int64"
+        [_bytes_written(*row) for row in zip(items["shapes"], items["dtypes"], strict=True)],
+        items.index,
+        dtype="Int64",
     )
     nbytes = items["bytes"].fillna(written)
-    seconds = items["duration_us"].where(items["duration_us"] > 0).astype("Float64") / 1e6
+    duration_us = items["duration_us"].where(items["duration_us"] > 0).astype("Float64")
     direction = items["name"].str.extract(r"\b([HDPA]to[HDPA])\b", expand=False).astype(object)
     direction = direction.where(direction.notna(), None)
-    frame = items.assign(direction=direction, bytes=nbytes, bytes_per_s=nbytes / seconds)
+    frame = items.assign(direction=direction, bytes=nbytes, bytes_per_s=nbytes * 1e6 / duration_us)
     return frame[["name", "direction", "operator", "bytes", "start_us", "duration_us", "bytes_per_s", "step"]]
 
 
@@ -445,11 +479,13 @@ def _bytes_written(shapes: tuple | None, dtypes: tuple | None) -> int | None:
 
 
 def summary(trace: Trace, step: int | None = None, *, by: str = "operators") -> pd.DataFrame:
-    """Times added up by name, the largest self time first: name, count, total_us, self_us, median_us, min_us, max_us.
+    """Times added up by name, the largest self time first.
 
-    `by` says what is added up: "operators", "launches", "kernels" or "work_items". The total of an operator holds that
-    of the operators inside it, so only self times may be added up over names; median, min and max are of single totals.
-    An operator that calls itself under the same name (one overload another) counts once, as in torch's own table.
+    Columns: name, count, total_us, self_us, median_us, min_us, max_us. `by` says what is added up:
+    "operators", "launches", "kernels" or "work_items". The total of an operator holds that of the operators
+    inside it, so only self times may be added up over names; median, min and max are of single totals. An
+    operator that calls itself under the same name (one overload another) counts once, as in torch's own
+    table.
     """
     questions = {"operators": operators, "launches": launches, "kernels": kernels, "work_items": work_items}
     if by not in questions:
@@ -457,7 +493,7 @@ def summary(trace: Trace, step: int | None = None, *, by: str = "operators") -> 
     rows = questions[by](trace, step)
     if by == "operators":
         self_us = rows.groupby("name", sort=False)["self_us"].sum()
-        rows = rows[_names(trace, rows["parent"]) != rows["name"]]
+        rows = rows[_at(trace.events["name"], rows["parent"]) != rows["name"]]
     else:
         self_us = rows.groupby("name", sort=False)["duration_us"].sum()
     single = rows.groupby("name", sort=False)["duration_us"]
@@ -466,11 +502,13 @@ def summary(trace: Trace, step: int | None = None, *, by: str = "operators") -> 
     return frame.sort_values("self_us", ascending=False, kind="stable").reset_index()
 
 
-def chain(trace: Trace, name: str, step: int | None = None, *, times: bool = False, launches: bool = False) -> str:
+def chain(
+    trace: Trace, name: str, step: int | None = None, *, times: bool = False, launches: bool = False
+) -> str:
     """The first operator of this name and all operators inside it as a tree of text, in the order they ran.
 
-    `times` adds each one's duration; `launches` adds the runtime calls and, below each, what it ran on the GPU. Raises
-    ValueError when no operator has this name.
+    `times` adds each one's duration; `launches` adds the runtime calls and, below each, what it ran on the
+    GPU. Raises ValueError when no operator has this name.
     """
     found = operators(trace, step)
     chosen = found.index[found["name"] == name]
@@ -488,7 +526,7 @@ def _children(trace: Trace, launches: bool) -> dict[int, list[int]]:
     """Rows directly inside of each row, in time order."""
     parents = _tree(trace)["parent"].dropna()
     if launches:
-        parents = pd.concat([parents, _launched(trace)["launch_row"].dropna()])
+        parents = pd.concat([parents, _launched(trace).dropna()])
     else:
         parents = parents[(trace.events["kind"] == "operator").reindex(parents.index)]
     inside: dict[int, list[int]] = {}
@@ -497,7 +535,9 @@ def _children(trace: Trace, launches: bool) -> dict[int, list[int]]:
     return inside
 
 
-def _branches(trace: Trace, inside: dict[int, list[int]], row: int, indent: str, times: bool, lines: list[str]) -> None:
+def _branches(
+    trace: Trace, inside: dict[int, list[int]], row: int, indent: str, times: bool, lines: list[str]
+) -> None:
     rows = inside.get(row, [])
     for number, child in enumerate(rows):
         last = number == len(rows) - 1

@@ -1,9 +1,10 @@
-"""A trace is a table: any Chrome trace that torch.profiler wrote since 2021, read into one DataFrame of events.
+"""A trace is a table: any Chrome trace that torch.profiler wrote since 2021, read into one DataFrame.
 
-Covers .json and .json.gz, every layout of categories, ids and times in those years, and the damage that real files have
-(unquoted NaN, control characters, broken UTF-8, missing durations), which is mended and written down in `Trace.notes`.
-Not covered: instant events, counters and flow arrows (a kernel finds its launch by `correlation`), Perfetto's binary
-traces and traces of other tools. What the events mean is asked in `timeline`.
+Covers .json and .json.gz, every layout of categories, ids and times in those years, and the damage that real
+files have (unquoted NaN, control characters, broken UTF-8, missing durations), which is mended and written
+down in `Trace.notes`. Not covered: instant events, counters and flow arrows (a kernel finds its launch by
+`correlation`), Perfetto's binary traces and traces of other tools. What the events mean is asked in
+`timeline`.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-# numpy and pandas take five times as long to import as all else here, so the functions that need them import them.
+# numpy and pandas take five times as long to import as all else here, so the functions that need them import
+# them.
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
 KINDS = (
-    "operator", "annotation", "runtime", "driver", "kernel", "memcpy", "memset", "gpu_annotation", "python", "overhead",
-    "sync", "other",
+    "operator", "annotation", "runtime", "driver", "kernel", "memcpy", "memset", "gpu_annotation", "python",
+    "overhead", "sync", "other",
 )  # fmt: skip
 GPU_WORK = ("kernel", "memcpy", "memset")
 
@@ -35,7 +37,8 @@ _KIND_OF_CATEGORY = {
     "cuda_runtime": "runtime", "runtime": "runtime", "hip_runtime": "runtime", "xpu_runtime": "runtime",
     "mtia_runtime": "runtime", "privateuse1_runtime": "runtime",
     "cuda_driver": "driver", "xpu_driver": "driver", "privateuse1_driver": "driver",
-    "kernel": "kernel", "gpu_memcpy": "memcpy", "memcpy": "memcpy", "gpu_memset": "memset", "memset": "memset",
+    "kernel": "kernel", "gpu_memcpy": "memcpy", "memcpy": "memcpy",
+    "gpu_memset": "memset", "memset": "memset",
     "gpu_user_annotation": "gpu_annotation", "python_function": "python", "overhead": "overhead",
     "cuda_sync": "sync", "xpu_sync": "sync",
 }  # fmt: skip
@@ -63,10 +66,11 @@ class Device:
 class Trace:
     """Events of one trace file and what the file says about the machine.
 
-    `events`: one row per event in time order: name, kind (one of `KINDS`), start_us (the first event is at 0) and
-    duration_us, pid and thread (text), device, stream, correlation, external_id, shapes, dtypes, strides, concrete
-    (one entry per argument, else None), bytes, grid, block, registers, shared_memory, python_id, python_parent_id.
-    `metadata`: the file's other top-level entries. `notes`: what was odd in the file, mended or lost, one line each.
+    `events`: one row per event in time order: name, kind (one of `KINDS`), start_us (the first event is at 0)
+    and duration_us, pid and thread (text), device, stream, correlation, external_id, shapes, dtypes, strides,
+    concrete (one entry per argument, else None), bytes, grid, block, registers, shared_memory, python_id,
+    python_parent_id. `metadata`: the file's other top-level entries. `notes`: what was odd in the file,
+    mended or lost, one line each.
     """
 
     events: pd.DataFrame
@@ -92,13 +96,13 @@ class Trace:
 
 
 def read_trace(path: str | PathLike[str]) -> Trace:
-    """The trace in this .json or .json.gz file; TraceError when there is none, with the place and what to do."""
+    """The trace in this .json or .json.gz file; TraceError with the place and the remedy if there is none."""
     path = fspath(path)
     return _trace(_text(path), path)
 
 
 def from_events(events: Iterable[dict[str, Any]], **top_level: Any) -> Trace:
-    """A trace from events written by hand in the profiler's layout (`ph` may be left out), and top-level entries."""
+    """A trace from events written by hand in the profiler's layout (`ph` may be left out)."""
     rows = [{"ph": "X", **event} for event in events]
     return _trace(msgspec.json.encode({**top_level, "traceEvents": rows}), "events written by hand")
 
@@ -110,7 +114,7 @@ def by_hand() -> Trace:
     return _trace((resources.files("tutorial_lib") / "data" / "by_hand.json").read_bytes(), "by_hand.json")
 
 
-# ------------------------------------------------------------------------------------------------ bytes to text
+# ------------------------------------------------------------------------------------ bytes to text
 
 
 def _text(path: str) -> bytes:
@@ -140,7 +144,7 @@ def _gunzip(data: bytes, path: str) -> bytes:
         except zlib.error:
             at = len(data) - len(rest)
             raise TraceError(
-                f"{path}: the gzip data is damaged somewhere after byte {at:,}; copy the file again, or record again"
+                f"{path}: the gzip data is damaged after byte {at:,}; copy the file again, or record again"
             ) from None
         if not member.eof:
             got = sum(map(len, parts))
@@ -152,7 +156,7 @@ def _gunzip(data: bytes, path: str) -> bytes:
     return b"".join(parts)
 
 
-# ------------------------------------------------------------------------------------------------ text to events
+# ----------------------------------------------------------------------------------- text to events
 
 
 _MISSING = -(2**63)  # stands for "not in the file" until the columns are made
@@ -216,9 +220,9 @@ _ARGUMENTS = {  # which kinds of event can have them: only those are asked, whic
     ),
 }  # fmt: skip
 _COLUMNS = (
-    "name", "kind", "start_us", "duration_us", "pid", "thread", "device", "stream", "correlation", "external_id",
-    "shapes", "dtypes", "strides", "concrete", "bytes", "grid", "block", "registers", "shared_memory",
-    "python_id", "python_parent_id",
+    "name", "kind", "start_us", "duration_us", "pid", "thread", "device", "stream", "correlation",
+    "external_id", "shapes", "dtypes", "strides", "concrete", "bytes", "grid", "block", "registers",
+    "shared_memory", "python_id", "python_parent_id",
 )  # fmt: skip
 _BATCH = 2_000  # events decoded at a time: what they hold stays in the processor's cache, and peak memory low
 
@@ -226,7 +230,7 @@ _BATCH = 2_000  # events decoded at a time: what they hold stays in the processo
 def _trace(text: bytes, path: str) -> Trace:
     try:
         events, metadata, notes = _parse(text, path)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         mended, repairs = _mend(text)
         if mended == text:
             raise _not_json(error, text, path) from None
@@ -247,7 +251,8 @@ def _parse(text: bytes, path: str) -> tuple[pd.DataFrame, dict[str, Any], list[s
             top = _top(text, entries)
     except (msgspec.ValidationError, RecursionError):
         raise TraceError(
-            f'{path}: is JSON but no trace, it has no "traceEvents" list; give the file that export_chrome_trace wrote'
+            f'{path}: is JSON but no trace, it has no "traceEvents" list; '
+            "give the file that export_chrome_trace wrote"
         ) from None
     notes: list[str] = []
     events = _events(entries, path, notes)
@@ -255,15 +260,14 @@ def _parse(text: bytes, path: str) -> tuple[pd.DataFrame, dict[str, Any], list[s
 
 
 def _top(text: bytes, entries: list[msgspec.Raw]) -> dict[str, msgspec.Raw]:
-    """Top-level entries but for the events, which are cut out first: so they are not gone through once more."""
+    """Top-level entries but for the events, which are cut out first: no need to go through them again."""
+    rest = text
     if entries:
         first, last = bytes(entries[0]), bytes(entries[-1])
-        start, end = text.index(first, text.index(b'"traceEvents"')), text.rindex(last) + len(last)
-        try:
-            top = msgspec.json.decode(text[:start] + text[end:], type=dict[str, msgspec.Raw])
-        except msgspec.DecodeError:  # the last event is so short that the same text comes again behind the events
-            top = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    else:
+        rest = text[: text.find(first, text.find(b'"traceEvents"'))] + text[text.rfind(last) + len(last) :]
+    try:
+        top = msgspec.json.decode(rest, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:  # cut wrongly: the text of the first or last event stands elsewhere as well
         top = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     return {key: value for key, value in top.items() if key != "traceEvents"}
 
@@ -284,11 +288,13 @@ def _events(entries: list[msgspec.Raw], path: str, notes: list[str]) -> pd.DataF
             arguments[name].append((rows + count, values))
         count += len(batch)
     if entries and len(lost.entries) == len(entries):
-        raise TraceError(f"{path}: is JSON but no trace, none of its entries is an event; give a profiler's trace")
+        raise TraceError(
+            f"{path}: is JSON but no trace, none of its entries is an event; give a profiler's trace"
+        )
     if not recorded:
         raise TraceError(
-            f"{path}: holds no events, the profiler recorded nothing; call prof.step() once per step until the "
-            "schedule's wait + warmup + active steps are over, or profile without a schedule"
+            f"{path}: holds no events, the profiler recorded nothing; call prof.step() once per step until "
+            "the schedule's wait + warmup + active steps are over, or profile without a schedule"
         )
     notes += lost.notes()
     if not len(dated := _dated(np.concatenate(columns["start_ns"]), notes)):
@@ -299,8 +305,8 @@ def _events(entries: list[msgspec.Raw], path: str, notes: list[str]) -> pd.DataF
 def _timed(entries: list[msgspec.Raw], first: int, lost: _Lost) -> tuple[list[_Event], np.ndarray]:
     """The events of these entries and their start times in whole ns, `_MISSING` where an event has none.
 
-    torch writes µs with three decimals. A double holds them exactly below 2^43 µs (102 days); torch 2.3 alone wrote
-    them as time since 1970, for which the digits themselves are read.
+    torch writes µs with three decimals. A double holds them exactly below 2^43 µs (102 days); torch 2.3 alone
+    wrote them as time since 1970, for which the digits themselves are read.
     """
     import numpy as np
 
@@ -314,8 +320,8 @@ def _timed(entries: list[msgspec.Raw], first: int, lost: _Lost) -> tuple[list[_E
         exact = [_digits_ns(entry) for entry, event in zip(entries, events, strict=True) if event.ph == "X"]
         start_ns = np.array(exact, dtype=np.int64)
     else:
-        whole_us = np.floor(np.nan_to_num(ts_us))
-        start_ns = whole_us.astype(np.int64) * 1000 + np.rint(np.nan_to_num(ts_us - whole_us) * 1000).astype(np.int64)
+        whole_us, part_us = np.divmod(np.nan_to_num(ts_us), 1)
+        start_ns = whole_us.astype(np.int64) * 1000 + np.rint(part_us * 1000).astype(np.int64)
         start_ns[np.isnan(ts_us)] = _MISSING
     return [event for event in events if event.ph == "X"], start_ns
 
@@ -334,7 +340,9 @@ class _Lost:
             told.append(f"{said} no event (the first has index {self.entries[0]:,}); left out")
         if self.arguments:
             said = _count(len(self.arguments), "event has", "events have")
-            told.append(f"{said} arguments of a wrong type (the first has index {self.arguments[0]:,}); read without")
+            told.append(
+                f"{said} arguments of a wrong type (the first has index {self.arguments[0]:,}); read without"
+            )
         return told
 
 
@@ -358,7 +366,7 @@ def _digits_ns(entry: msgspec.Raw) -> int:
     return int(found[1]) * 1000 + int((found[2] or b"")[:3].ljust(3, b"0")) if found else _MISSING
 
 
-# ------------------------------------------------------------------------------------------------ events to a table
+# -------------------------------------------------------------------------------- events to a table
 
 
 # The same few texts and lists come thousands of times in a trace: of those that are equal one object is kept.
@@ -463,7 +471,7 @@ def _table(
     dated: np.ndarray,
     notes: list[str],
 ) -> pd.DataFrame:
-    """One table in time order, with times from the first event; of two that start together the longer one is first."""
+    """One table in time order; of two events that start together the longer one is first."""
     import numpy as np
     import pandas as pd
 
@@ -484,7 +492,7 @@ def _table(
 
 
 def _spread(parts: list[tuple[np.ndarray, np.ndarray]], place: np.ndarray, count: int, name: str) -> Any:
-    """One whole column from values for some rows of the file, each put in its place in the table (-1: not there)."""
+    """One column from values for rows of the file, each put in its place in the table (-1: not there)."""
     import numpy as np
     import pandas as pd
 
@@ -497,7 +505,7 @@ def _spread(parts: list[tuple[np.ndarray, np.ndarray]], place: np.ndarray, count
 
 
 def _dated(start_ns: np.ndarray, notes: list[str]) -> np.ndarray:
-    """Rows of events with a time. None has no `ts`, or `ts` 0 where all others are hours later (CUPTI had none)."""
+    """Rows of events with a time: not those without `ts`, or with 0 where all others are hours later."""
     import numpy as np
 
     lost = start_ns == _MISSING
@@ -514,13 +522,13 @@ def _tell_unfinished(names: np.ndarray, notes: list[str]) -> None:
     if len(names):
         said = _count(len(names), "event has", "events have")
         notes.append(
-            f"{said} no valid duration (the first is {names[0]!r}), as when the profiler stops before they end; "
-            "counted as 0 µs"
+            f"{said} no valid duration (the first is {names[0]!r}), as when the profiler stops before "
+            "they end; counted as 0 µs"
         )
 
 
 def _placed(frame: pd.DataFrame) -> pd.DataFrame:
-    """With a device and stream for GPU events that lack them: there the pid is the device and the tid the stream."""
+    """With a device and stream for GPU events that lack them: the pid is the device, the tid the stream."""
     gpu = frame["kind"].isin(GPU_WORK)
     for column, source in (("device", "pid"), ("stream", "thread")):
         lost = gpu & frame[column].isna()
@@ -530,12 +538,16 @@ def _placed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-# ------------------------------------------------------------------------------------------------ the machine
+# -------------------------------------------------------------------------------------- the machine
 
 
 def _devices(metadata: dict[str, Any]) -> tuple[Device, ...]:
     listed = metadata.get("deviceProperties") or metadata.get("computeProperties")
-    return tuple(_device(entry) for entry in listed if isinstance(entry, dict)) if isinstance(listed, list) else ()
+    return (
+        tuple(_device(entry) for entry in listed if isinstance(entry, dict))
+        if isinstance(listed, list)
+        else ()
+    )
 
 
 def _device(entry: dict[str, Any]) -> Device:
@@ -551,7 +563,7 @@ def _device(entry: dict[str, Any]) -> Device:
 
 
 def _versions(metadata: dict[str, Any]) -> dict[str, str]:
-    """Versions by what they are of ("torch", "cuda_driver"), from the file and from what `record` wrote into it."""
+    """Versions by what they are of ("torch", "cuda_driver"): the profiler's own and those of `record`."""
     found = {
         key.removesuffix("_version"): write(metadata[key])
         for key, write in _VERSION_KEYS.items()
@@ -593,9 +605,11 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# ------------------------------------------------------------------------------------------------ damaged text
+# ------------------------------------------------------------------------------------- damaged text
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?![\w.])', re.DOTALL | re.IGNORECASE)
+_TOKEN = re.compile(
+    rb'"(?:[^"\\]|\\.)*"|(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?![\w.])', re.DOTALL | re.IGNORECASE
+)
 _ODD = re.compile(rb'[\x00-\x1f]|\\(?!["\\/bfnrt])')
 _ESCAPE = re.compile(
     rb'\\["\\/bfnrt]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
@@ -604,12 +618,14 @@ _ESCAPE = re.compile(
 
 
 def _mend(text: bytes) -> tuple[bytes, list[str]]:
-    """The text with what torch is known to have written wrongly made JSON, and a note for each kind of repair."""
+    """The text with the mistakes that torch is known to make mended, and a note for each kind of repair."""
     notes = []
     try:
         text.decode()
     except UnicodeDecodeError as error:
-        notes.append(f"some text is not UTF-8 (the first at byte {error.start:,}); those bytes were replaced by \ufffd")
+        notes.append(
+            f"some text is not UTF-8 (the first at byte {error.start:,}); those bytes were replaced by \ufffd"
+        )
         text = text.decode(errors="replace").encode()
     counts = {"number": 0, "string": 0}
 
@@ -629,8 +645,8 @@ def _mend(text: bytes) -> tuple[bytes, list[str]]:
         notes.append(f"{_count(counts['number'], 'value is', 'values are')} NaN or infinite; read as missing")
     if counts["string"]:
         notes.append(
-            f"{_count(counts['string'], 'text has', 'texts have')} characters that JSON forbids; replaced by \ufffd, "
-            "single backslashes doubled"
+            f"{_count(counts['string'], 'text has', 'texts have')} characters that JSON forbids; "
+            "replaced by \ufffd, single backslashes doubled"
         )
     return mended, notes
 
@@ -643,15 +659,21 @@ def _mend_escape(match: re.Match[bytes]) -> bytes:
     return "\ufffd".encode() if len(found) == 1 or lone_surrogate else found
 
 
-def _not_json(error: msgspec.DecodeError, text: bytes, path: str) -> TraceError:
+def _not_json(error: ValueError, text: bytes, path: str) -> TraceError:
     if "truncated" in str(error):
-        return TraceError(f"{path}: the JSON is cut off at byte {len(text):,}; copy the whole file, or record again")
+        return TraceError(
+            f"{path}: the JSON is cut off at byte {len(text):,}; copy the whole file, or record again"
+        )
     if text.lstrip()[:1] not in (b"{", b"["):
-        return TraceError(f"{path}: is not JSON; give a trace that export_chrome_trace wrote (.json or .json.gz)")
+        return TraceError(
+            f"{path}: is not JSON; give a trace that export_chrome_trace wrote (.json or .json.gz)"
+        )
     place = re.search(r"byte (\d+)", str(error))
     at = int(place.group(1)) if place else 0
     line = text.count(b"\n", 0, at) + 1
-    return TraceError(f"{path}: the JSON is broken at byte {at:,}, line {line:,}; copy the file again, or record again")
+    return TraceError(
+        f"{path}: the JSON is broken at byte {at:,}, line {line:,}; copy the file again, or record again"
+    )
 
 
 def _count(number: int, one: str, many: str) -> str:

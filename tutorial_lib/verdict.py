@@ -1,9 +1,10 @@
 """A prediction against a trace: what agrees, what differs, and where in the trace to look.
 
-Graded is every quantity that was predicted. Counts agree only when equal, in every step. Operators agree when the
-predicted ones ran in that order and all work happened in them or below them. FLOPs and bytes are counted from the shapes
-in the trace (`cost.operator`), exactly for the model and to 1 % for a reader. A time agrees inside the band, and each
-side of the band has a meaning. Not covered: memory in use, and steps that make the predicted call more than once.
+Graded is every quantity that was predicted. Counts agree only when equal, in every step. Operators agree when
+the predicted ones ran in that order and all work happened in them or below them. FLOPs and bytes are counted
+from the shapes in the trace (`cost.operator`), exactly for the model and to 1 % for a reader. A time agrees
+inside the band, and each side of the band has a meaning. Not covered: memory in use, and steps that make the
+predicted call more than once.
 """
 
 import html
@@ -14,11 +15,12 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 
 import pandas as pd
 
-from . import cost, timeline, units
+from . import cost, kernel_names, timeline, units
 from . import hardware as machines
 from .cost import Work
 from .predict import Prediction
@@ -30,10 +32,11 @@ AGREES, DIFFERS, NOT_MEASURED = "agrees", "differs", "not measured"
 
 @dataclass(frozen=True)
 class Finding:
-    """One quantity: `predicted` and `measured` are names, a count, FLOPs, bytes, or µs (a predicted time is a band).
+    """One quantity: `predicted` and `measured` are names, a count, FLOPs, bytes, or µs (a predicted time is a
+    band).
 
-    `measured` is None when the trace cannot tell, and (least, most) when the steps differ. `result` is "agrees",
-    "differs" or "not measured"; `where_to_look` says why, and for what differs where in the trace.
+    `measured` is None when the trace cannot tell, and (least, most) when the steps differ. `result` is
+    "agrees", "differs" or "not measured"; `where_to_look` says why, and for what differs where in the trace.
     """
 
     quantity: str
@@ -43,9 +46,9 @@ class Finding:
     where_to_look: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
-    """The findings on one prediction, in the order of `QUANTITIES`, and what to know about how they were measured."""
+    """The findings on one prediction, in the order of `QUANTITIES`, and how they were measured."""
 
     findings: tuple[Finding, ...]
     author: str
@@ -68,7 +71,7 @@ class Verdict:
         rows = [[getattr(finding, column) for column in columns] for finding in self.findings]
         return pd.DataFrame(rows, columns=columns, dtype=object)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return _text(self)
 
     def _repr_html_(self) -> str:
@@ -85,10 +88,11 @@ def verdict(
 ) -> Verdict:
     """Grade a prediction of one call against the steps of a trace, or against one `step` of it.
 
-    The time is that of `timing` (a `measure.Timing`, taken with the profiler off) where given, else the median over the
-    steps of the sum of their work items. `only` names the quantities to grade; without "time" no clock reading is
-    shown anywhere, so that the same program gives the same text again. A trace without steps counts as one step.
-    ValueError for a step that the trace does not have or a quantity that is none of `QUANTITIES`.
+    The time is that of `timing` (a `measure.Timing`, taken with the profiler off) where given, else the
+    median over the steps of the sum of their work items. `only` names the quantities to grade; without "time"
+    no clock reading is shown anywhere, so that the same program gives the same text again. A trace without
+    steps counts as one step. ValueError for a step that the trace does not have or a quantity that is none of
+    `QUANTITIES`.
     """
     only = (only,) if isinstance(only, str) else tuple(only)
     if unknown := [quantity for quantity in only if quantity not in QUANTITIES]:
@@ -99,14 +103,14 @@ def verdict(
     return Verdict(findings, prediction.author, prediction.hardware, tuple(_notes(case, findings)))
 
 
-# --------------------------------------------------------------------------------------------- the steps of a trace
+# --------------------------------------------------------------------------------------- the steps of a trace
 
 
 @dataclass(frozen=True, eq=False)
 class _Step:
     """What one step of a trace shows; `number` is None where the trace has no steps.
 
-    `items` are its work items, with the row of the operator that each belongs to and the name of what is around it.
+    `items` are its work items as `_items` describes them.
     """
 
     number: int | None
@@ -117,6 +121,18 @@ class _Step:
     @property
     def device_us(self) -> float:
         return float(self.items["duration_us"].sum())
+
+    @cached_property
+    def works(self) -> list[tuple[str, Work | None]]:
+        """Name and cost of each operator that works; kernels that one operator launched are one entry."""
+        found: list[tuple[str, Work | None]] = []
+        for row, items in self.items.groupby("operator_row", sort=False, dropna=False):
+            if pd.isna(row) or row not in self.operators.index:
+                found += [(name, None) for name in items["name"]]
+            else:
+                called = self.operators.loc[row]
+                found += [(called["name"], work) for work in _costs(called, items, self.operators)]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +156,9 @@ class _Case:
 def _steps(trace: Trace, step: int | None) -> tuple[_Step, ...]:
     found = [int(number) for number in timeline.steps(trace)["step"]]
     if step is not None and step not in found:
-        raise ValueError(f"{trace.path}: has no step {step}; its steps: {', '.join(map(str, found)) or 'none'}")
+        raise ValueError(
+            f"{trace.path}: has no step {step}; its steps: {', '.join(map(str, found)) or 'none'}"
+        )
     numbers = [step] if step is not None else found or [None]
     frames = timeline.operators(trace), _items(trace), timeline.launches(trace)
     return tuple(_Step(number, *(_within(frame, number) for frame in frames)) for number in numbers)
@@ -151,16 +169,27 @@ def _within(frame: pd.DataFrame, number: int | None) -> pd.DataFrame:
 
 
 def _items(trace: Trace) -> pd.DataFrame:
-    """Work items with `row`, the row of their operator in `trace.events`, and `inside`, the operator around them."""
+    """Work items with `inside`, the operator around them, and on a GPU `work`: gemm, copy, … by name."""
     items = timeline.work_items(trace)
     if trace.has_gpu_events:
-        return items.assign(row=timeline.kernels(trace)["operator_row"].reindex(items.index), inside=items["operator"])
-    parents = timeline.operators(trace)["parent"].reindex(items.index)
-    names = [None if parent is pd.NA else trace.events.at[parent, "name"] for parent in parents]
-    return items.assign(row=pd.array(items.index, dtype="Int64"), inside=pd.Series(names, items.index, dtype=object))
+        return items.assign(
+            inside=items["operator"],
+            work=[_work(*item) for item in zip(items["name"], items["kind"], strict=True)],
+        )
+    return items.assign(inside=_around(items.index, timeline.operators(trace)), work=None)
 
 
-# ---------------------------------------------------------------------------------------------------- one quantity
+def _work(name: str, kind: str) -> str:
+    return {"memcpy": "copy", "memset": "memset"}.get(kind) or kernel_names.decode(name).kind
+
+
+def _around(rows: Iterable[int], operators: pd.DataFrame) -> list[str | None]:
+    """Names of the operators that enclose these rows."""
+    parents, names = operators["parent"].to_dict(), operators["name"].to_dict()
+    return [names.get(parents[row]) for row in rows]
+
+
+# ----------------------------------------------------------------------------------------------- one quantity
 
 
 def _not_measured(quantity: str, predicted: object, why: str) -> Finding:
@@ -178,7 +207,9 @@ def _counted(
     slack = 0.01 if quantity in ("FLOPs", "bytes") and not case.by_model else 0.0
     odd = [i for i, value in enumerate(values) if abs(value - predicted) > slack * predicted]
     if not odd:
-        return Finding(quantity, predicted, measured, AGREES, "" if measured == predicted else "to within 1 %")
+        return Finding(
+            quantity, predicted, measured, AGREES, "" if measured == predicted else "to within 1 %"
+        )
     varied = "" if len(set(values)) == 1 else "the steps differ; "
     return Finding(quantity, predicted, measured, DIFFERS, varied + where(case.steps[odd[0]]))
 
@@ -201,8 +232,12 @@ def _launches(case: _Case) -> Finding | None:
         return _not_measured("launches", predicted, "no launches on a CPU" if case.recorded else _NOTHING)
     counts = [len(step.launches) for step in case.steps]
     if not any(counts):
-        return _not_measured("launches", predicted, "the trace has GPU work but no runtime calls: record the CPU as well")
-    return _counted(case, "launches", predicted, counts, lambda step: _unexpected(case, step, _named_launches(step)))
+        return _not_measured(
+            "launches", predicted, "the trace has GPU work but no runtime calls: record the CPU as well"
+        )
+    return _counted(
+        case, "launches", predicted, counts, lambda step: _unexpected(case, step, _named_launches(step))
+    )
 
 
 def _named_launches(step: _Step) -> pd.DataFrame:
@@ -224,11 +259,14 @@ def _unexpected(case: _Case, step: _Step, rows: pd.DataFrame) -> str:
 
 
 def _left_over(rows: pd.DataFrame, wanted: Sequence[tuple[str, str]]) -> tuple[pd.DataFrame, list[str]]:
-    """Rows without a partner of their operator among (operator, kind), one of their kind taken first; and the reverse."""
-    kinds = rows["kind"] if "kind" in rows else [None] * len(rows)
+    """Rows that no wanted (operator, kind) accounts for, and the operators wanted that no row accounts for.
+
+    A row of the same kind goes before others of its operator; CUDA's addmm copies without an aten::copy_.
+    """
+    kinds = rows["work"] if "work" in rows else [None] * len(rows)
     traced, wanted = list(zip(rows["operator"], kinds, strict=True)), list(wanted)
     extra = list(range(len(traced)))
-    for fits in (lambda a, b: a == b, lambda a, b: a[0] == b[0]):
+    for fits in (lambda a, b: a == b, lambda a, b: a[0] == b[0], lambda a, b: a[1] == b[1] == "copy"):
         for position in extra.copy():
             partner = next((w for w in wanted if fits(traced[position], w)), None)
             if partner is not None:
@@ -237,7 +275,7 @@ def _left_over(rows: pd.DataFrame, wanted: Sequence[tuple[str, str]]) -> tuple[p
     return rows.iloc[extra], [operator for operator, _ in wanted]
 
 
-# ------------------------------------------------------------------------------------------------------- operators
+# -------------------------------------------------------------------------------------------------- operators
 
 
 def _operators(case: _Case) -> Finding | None:
@@ -258,12 +296,14 @@ def _compared(predicted: Sequence[str], step: _Step, clock: bool) -> tuple[tuple
 
     They are the predicted ones and those that work. A predicted operator stands for all that runs inside it.
     """
-    working = step.operators.index.isin(step.items["row"].dropna())
+    working = step.operators.index.isin(step.items["operator_row"].dropna())
     started = step.operators[working | step.operators["name"].isin(predicted)]
-    # An operator and one inside it are in no order of before and after: the outer one starts first and ends last.
+    # Neither an operator nor one inside it comes before the other: the outer starts first and ends last.
     ends_us = started["start_us"] + started["duration_us"]
     orders = (started, started.loc[ends_us.sort_values(kind="stable").index])
-    order, pairs = max(((o, _alignment(predicted, list(o["name"]))) for o in orders), key=lambda found: len(found[1]))
+    order, pairs = max(
+        ((o, _alignment(predicted, list(o["name"]))) for o in orders), key=lambda found: len(found[1])
+    )
     matched = {order.index[there] for _, there in pairs}
     parents = step.operators["parent"].to_dict()
     extra = order[[row not in matched and not _below(row, matched, parents) for row in order.index]]
@@ -282,17 +322,14 @@ def _below(row: int, above: set[int], parents: dict[int, int]) -> bool:
 def _problems(absent: Counter[str], extra: pd.DataFrame, step: _Step, clock: bool) -> list[str]:
     moved = absent & Counter(extra["name"])
     missing = list((absent - moved).elements())
-    extra = extra[~extra["name"].isin(moved)].assign(inside=_parent_names(extra, step.operators))
+    extra = extra[~extra["name"].isin(moved)]
+    extra = extra.assign(inside=_around(extra.index, step.operators))
     texts = {
         "missing": ", ".join(map(_plain, missing)),
         "in another order": ", ".join(map(_plain, moved.elements())),
         "not predicted": _places(step, extra, clock) if len(extra) else "",
     }
     return [f"{problem}: {text}" for problem, text in texts.items() if text]
-
-
-def _parent_names(rows: pd.DataFrame, operators: pd.DataFrame) -> list[str | None]:
-    return [None if parent is pd.NA else operators["name"].get(parent) for parent in rows["parent"]]
 
 
 def _alignment(predicted: Sequence[str], traced: Sequence[str]) -> list[tuple[int, int]]:
@@ -315,7 +352,7 @@ def _alignment(predicted: Sequence[str], traced: Sequence[str]) -> list[tuple[in
     return pairs
 
 
-# --------------------------------------------------------------------------------------------------- FLOPs and bytes
+# -------------------------------------------------------------------------------------------- FLOPs and bytes
 
 
 def _flops(case: _Case) -> Finding | None:
@@ -332,8 +369,10 @@ def _costed(case: _Case, quantity: str, predicted: int | None, of: Callable[[Wor
     if not case.recorded:
         return _not_measured(quantity, predicted, _NOTHING)
     if all(shapes is None for step in case.steps for shapes in step.operators["shapes"]):
-        return _not_measured(quantity, predicted, "record with shapes=True: the trace holds no shapes to count from")
-    counted = [_works(step) for step in case.steps]
+        return _not_measured(
+            quantity, predicted, "record with shapes=True: the trace holds no shapes to count from"
+        )
+    counted = [step.works for step in case.steps]
     if unknown := [name for works in counted for name, work in works if work is None]:
         names = _some([_short(name) for name in dict.fromkeys(unknown)])
         many = f"{len(unknown)} of {sum(map(len, counted))} operators that work have no known cost: {names}"
@@ -342,38 +381,29 @@ def _costed(case: _Case, quantity: str, predicted: int | None, of: Callable[[Wor
     return _counted(case, quantity, predicted, totals, lambda step: _by_operator(case, step, quantity, of))
 
 
-def _works(step: _Step) -> list[tuple[str, Work | None]]:
-    """Name and cost of each operator that works; kernels that one operator launched are one entry."""
-    found: list[tuple[str, Work | None]] = []
-    for row, items in step.items.groupby("row", sort=False, dropna=False):
-        if pd.isna(row) or row not in step.operators.index:
-            found += [(name, None) for name in items["name"]]
-        else:
-            called = step.operators.loc[row]
-            found += [(called["name"], work) for work in _costs(called, items, step)]
-    return found
-
-
 _WITH_ADDEND = ("aten::addmm", "aten::baddbmm")
 
 
-def _costs(called: pd.Series, items: pd.DataFrame, step: _Step) -> list[Work | None]:
+def _costs(called: pd.Series, items: pd.DataFrame, operators: pd.DataFrame) -> list[Work | None]:
     """What an operator costs by its recorded shapes.
 
-    A product that finds no epilogue for its addend copies it over the whole output, and the GEMM reads the output back.
-    A CPU dispatches aten::copy_ for that, an operator of its own; CUDA's addmm starts a memcpy or a copy kernel itself.
+    A product that finds no epilogue for its addend copies it over the whole output, and the GEMM reads the
+    output back. A CPU dispatches aten::copy_ for that, an operator of its own; CUDA's addmm starts a memcpy
+    or a copy kernel itself.
     """
     if called["name"] not in _WITH_ADDEND or not called["shapes"]:
         return [_cost(called)]
-    copies = step.operators[step.operators["name"] == "aten::copy_"]
+    copies = operators[operators["name"] == "aten::copy_"]
     dispatched = bool((copies["parent"] == called.name).any())
-    if not dispatched and (len(items) < 2 or not (items["kind"] == "copy").any()):
+    if not dispatched and (len(items) < 2 or not (items["work"] == "copy").any()):
         return [_cost(called)]
     addend, left, right = called["shapes"][:3]
     output = (*left[:-1], right[-1])
     contiguous = tuple(math.prod(output[i + 1 :]) for i in range(len(output)))
     product = _cost(
-        called, shapes=(output, *called["shapes"][1:]), strides=called["strides"] and (contiguous, *called["strides"][1:])
+        called,
+        shapes=(output, *called["shapes"][1:]),
+        strides=called["strides"] and (contiguous, *called["strides"][1:]),
     )
     if dispatched or product is None:
         return [product]
@@ -381,7 +411,9 @@ def _costs(called: pd.Series, items: pd.DataFrame, step: _Step) -> list[Work | N
 
 
 def _cost(called: pd.Series, **changed: tuple) -> Work | None:
-    said = {column: changed.get(column, called[column]) for column in ("shapes", "dtypes", "strides", "concrete")}
+    said = {
+        column: changed.get(column, called[column]) for column in ("shapes", "dtypes", "strides", "concrete")
+    }
     if not said["shapes"] or not said["dtypes"]:
         return None
     return cost.operator(called["name"], **said)
@@ -390,17 +422,24 @@ def _cost(called: pd.Series, **changed: tuple) -> Work | None:
 def _by_operator(case: _Case, step: _Step, quantity: str, of: Callable[[Work], int]) -> str:
     """Where the sum comes from, operator by operator; against the model's items only where the two differ."""
     traced, predicted, write = Counter(), Counter(), _WRITE[quantity]
-    for name, work in _works(step):
-        traced[name] += of(work)
+    for _, work in step.works:
+        traced[work.operator] += of(work)
     for item in case.prediction.items:
         predicted[item.work.operator] += of(item.work)
     if not case.prediction.items:
-        return "counted: " + _some([f"{_plain(name)} {write(value)}" for name, value in traced.most_common() if value])
+        return "counted: " + _some(
+            [f"{_plain(name)} {write(value)}" for name, value in traced.most_common() if value]
+        )
     names = [name for name in dict.fromkeys([*predicted, *traced]) if predicted[name] != traced[name]]
-    return _some([f"{_plain(name)} {' against '.join(_distinct(write, traced[name], predicted[name]))}" for name in names])
+    return _some(
+        [
+            f"{_plain(name)} {' against '.join(_distinct(write, traced[name], predicted[name]))}"
+            for name in names
+        ]
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------ time
+# ------------------------------------------------------------------------------------------------------- time
 
 
 def _time(case: _Case) -> Finding | None:
@@ -420,9 +459,9 @@ def _time(case: _Case) -> Finding | None:
 
 
 _SIDES = {
-    "below the limit": "the prediction or the measurement is wrong: a faster dtype ran (TF32 for float32), data lay in a"
-    " cache, the clock was read before the work was done, or a kernel was missed",
-    "below the band": "faster than good kernels are expected to be: data lay in a cache, or the band is too cautious",
+    "below the limit": "the prediction or the measurement is wrong: a faster dtype ran (TF32 for float32),"
+    " data lay in a cache, the clock was read before the work was done, or a kernel was missed",
+    "below the band": "faster than good kernels are expected to be: data lay in a cache, or the band is off",
     "inside the band": "the model of the machine holds",
     "above the band": "something is left out: a hidden copy, launch overhead, or a poor kernel",
 }
@@ -437,11 +476,14 @@ def _meaning(case: _Case, position: str, measured_us: float) -> str:
 
 
 def _longest(case: _Case, measured_us: float) -> str:
-    """The longest items of the step nearest to the measured time, each with its own band where only one can be meant."""
+    """The longest items of the step nearest to the measured time, each with its band where it has one."""
     step = min(case.steps, key=lambda step: abs(step.device_us - measured_us))
     if step.items.empty:
         return ""
-    times, predicted = Counter(step.items["operator"]), Counter(i.work.operator for i in case.prediction.items)
+    times, predicted = (
+        Counter(step.items["operator"]),
+        Counter(i.work.operator for i in case.prediction.items),
+    )
     bands = {
         item.work.operator: f" (predicted {units.band(item.low_us, item.high_us)})"
         for item in case.prediction.items
@@ -452,11 +494,11 @@ def _longest(case: _Case, measured_us: float) -> str:
     return f"; longest: {_places(step, longest.assign(said=said), clock=True)}"
 
 
-# --------------------------------------------------------------------------------------------------- where and what
+# --------------------------------------------------------------------------------------------- where and what
 
 
 def _places(step: _Step, rows: pd.DataFrame, clock: bool) -> str:
-    """Rows as "aten::copy_ inside aten::addmm, step 4, at 12.3 µs", the time being `start_us` in the trace."""
+    """Rows as "aten::copy_ inside aten::addmm, step 4, at 12.3 µs"; the time is `start_us` in the trace."""
     texts = []
     for _, row in rows.head(_SHOWN + 1).iterrows():
         text = " ".join([_short(row["name"]), *([row["said"]] if "said" in row else [])])
@@ -485,7 +527,7 @@ def _notes(case: _Case, findings: Sequence[Finding]) -> Iterable[str]:
         yield f"graded on {len(numbers)} steps, {numbers[0]} to {numbers[-1]}, each of which must agree"
     outside = len(timeline.work_items(case.trace)) - sum(len(step.items) for step in case.steps)
     if outside and len(numbers) > 1:
-        yield f"{outside} work {'item belongs' if outside == 1 else 'items belong'} to no step and is not counted"
+        yield f"outside of the steps, and not counted: {outside} work item{'s' if outside > 1 else ''}"
     if not any(finding.quantity == "time" and finding.measured is not None for finding in findings):
         return
     if case.timing is not None:
@@ -508,7 +550,7 @@ def _other_machine(case: _Case) -> Iterable[str]:
         yield f"the time was predicted for {_plain(predicted)} and traced on {_plain(traced)}"
 
 
-# ------------------------------------------------------------------------------------------------- text and HTML
+# ---------------------------------------------------------------------------------------------- text and HTML
 
 _MARKS = {AGREES: "✓", DIFFERS: "✗", NOT_MEASURED: "–"}
 _WRITE = {"FLOPs": units.work, "bytes": units.data, "time": units.duration}
@@ -518,7 +560,9 @@ _WIDTH = 100
 def _title(verdict: Verdict) -> str:
     counts = Counter(finding.result for finding in verdict.findings)
     words = {AGREES: ("agrees", "agree"), DIFFERS: ("differs", "differ"), NOT_MEASURED: ("not measured",) * 2}
-    summary = ", ".join(f"{counts[r]} {one if counts[r] == 1 else many}" for r, (one, many) in words.items() if counts[r])
+    summary = ", ".join(
+        f"{counts[r]} {one if counts[r] == 1 else many}" for r, (one, many) in words.items() if counts[r]
+    )
     whose = "a reader's prediction" if verdict.author == "reader" else "the prediction"
     on = f" for {_plain(verdict.hardware)}" if verdict.hardware else ""
     return f"Verdict on {whose}{on}: {summary or 'no quantity was predicted'}"
@@ -577,39 +621,50 @@ def _text(verdict: Verdict) -> str:
 def _row(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, widths, strict=True)]
     lines = zip_longest(*wrapped, fillvalue="")
-    return ["  " + "  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return [
+        "  " + "  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in lines
+    ]
 
 
 def _indented(text: str, margin: str) -> list[str]:
-    kept = re.sub(r"(?<=\d) (?=[nµm]?s\b)", "\N{NO-BREAK SPACE}", text)  # a number and its unit stay on one line
+    kept = re.sub(
+        r"(?<=\d) (?=[nµm]?s\b)", "\N{NO-BREAK SPACE}", text
+    )  # a number and its unit stay on one line
     lines = textwrap.wrap(kept, _WIDTH, initial_indent=margin, subsequent_indent=margin)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
-_LEFT = 'style="text-align:left;vertical-align:top;overflow-wrap:anywhere"'
+_LEFT = "text-align:left;vertical-align:top"
 
 
 def _html(verdict: Verdict) -> str:
-    head = "".join(f'<th scope="col" {_LEFT}>{h}</th>' for h in _HEADINGS)
-    body = "".join(map(_html_row, verdict.findings))
+    head = "".join(f'<th scope="col" style="{_LEFT}">{heading}</th>' for heading in _HEADINGS)
+    body = "".join(map(_html_rows, verdict.findings))
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in verdict.notes)
     caption = f'<caption style="text-align:left;color:inherit">{html.escape(_title(verdict))}</caption>'
     table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return table + (f"<ul>{notes}</ul>" if notes else "")
 
 
-_HEADINGS = ("quantity", "predicted", "measured", "result", "where to look")
+_HEADINGS = ("quantity", "predicted", "measured", "result")
 
 
-def _html_row(finding: Finding) -> str:
+def _html_rows(finding: Finding) -> str:
+    """One row of values, and where to look in a row of its own below: a phone has no width for both."""
     mark = f'<span aria-hidden="true">{_MARKS[finding.result]}</span> {finding.result}'
     mark = f"<strong>{mark}</strong>" if finding.result == DIFFERS else mark
-    cells = [*map(html.escape, _cells(finding)), mark, html.escape(finding.where_to_look)]
-    row = "".join(f"<td {_LEFT}>{cell}</td>" for cell in cells)
-    return f'<tr><th scope="row" {_LEFT}>{finding.quantity}</th>{row}</tr>'
+    cells = "".join(f'<td style="{_LEFT}">{cell}</td>' for cell in (*map(html.escape, _cells(finding)), mark))
+    where = html.escape(finding.where_to_look)
+    below = f'<tr><td colspan="3" style="{_LEFT};overflow-wrap:anywhere">{where}</td></tr>' if where else ""
+    span = ' rowspan="2"' if where else ""
+    return f'<tr><th scope="row"{span} style="{_LEFT}">{finding.quantity}</th>{cells}</tr>{below}'
 
 
 _GRADES = {
-    "operators": _operators, "work items": _work_items, "launches": _launches, "FLOPs": _flops, "bytes": _bytes,
+    "operators": _operators,
+    "work items": _work_items,
+    "launches": _launches,
+    "FLOPs": _flops,
+    "bytes": _bytes,
     "time": _time,
-}  # fmt: skip
+}
