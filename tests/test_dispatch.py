@@ -240,7 +240,7 @@ def test_a_plain_linear_keeps_its_bias_in_the_epilogue_on_a_gpu_and_not_on_a_cpu
 @pytest.mark.parametrize(
     "call, reason",
     [
-        ((linear(32, 1), torch.randn(16, 32)), "K, N = 32, 1"),
+        ((torch.nn.Linear(32, 1), torch.randn(16, 32)), "K, N = 32, 1"),
         (CALLS["linear, 3-D not contiguous"], "no addmm"),
         (CALLS["linear, 3-D not contiguous, frozen"], "aten::bmm and the addition"),
         (CALLS["matmul and add"], "no addmm"),

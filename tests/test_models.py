@@ -59,9 +59,9 @@ def test_the_bias_of_a_linear_is_read_once_in_an_epilogue_and_as_a_full_matrix_w
     assert total(config.costs("cpu")).bytes_moved == (31 + 10 + 5 + 10) * 4
 
 
-def test_a_dimension_of_one_loses_the_epilogue_on_a_gpu():
-    assert len(models.Linear(1, 3, 5).costs("cuda")) == 2
-    assert len(models.Linear(2, 3, 1).costs("cuda")) == 2
+def test_one_feature_loses_the_epilogue_on_a_gpu_and_one_row_does_not():
+    assert len(models.Linear(2, 3, 1).costs("cuda")) == len(models.Linear(2, 1, 3).costs("cuda")) == 2
+    assert len(models.Linear(1, 3, 5).costs("cuda")) == 1
 
 
 def test_a_linear_without_bias_is_a_product_alone():

@@ -18,6 +18,7 @@ import ast
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tutorial_lib import units
 from tutorial_lib.units import dtype_name, itemsize
