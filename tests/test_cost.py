@@ -395,3 +395,12 @@ def test_a_table_writes_each_work_item_in_words():
 
 def test_a_table_of_nothing_is_empty():
     assert cost.table([]).empty
+
+
+def test_causal_attention_backward_may_skip_the_masked_half():
+    # 2 query rows of 2 keys: 1 of 4 scores is masked; five products of 2·8 FLOPs each a score
+    q = (1, 1, 2, 8)
+    shapes, dtypes = [q] * 5 + [(1, 1, 2)] + [()] * 6, ["float32"] * 6 + ["Scalar"] * 6
+    name = "aten::_scaled_dot_product_flash_attention_backward"
+    work = cost.operator(name, shapes, dtypes, concrete=[""] * 10 + ["0.0", "True"])
+    assert (work.flops, work.skippable_flops) == (4 * 5 * 16, 5 * 16)

@@ -115,3 +115,41 @@ def test_a_machine_without_a_gpu_is_told_why(monkeypatch):
     report = doctor.report()
     assert fact(report, "GPU").value == "none to use: the driver is too old" and fact(report, "GPU").remedy
     assert "cited" in report.chapters[1].instead
+
+
+def test_a_card_that_this_torch_has_no_kernels_for_needs_another_build(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80"])
+    remedy = doctor._gpu_remedy("a first kernel failed: CUDA error: no kernel image is available")
+    assert "built for sm_75, sm_80" in remedy and "nvidia-smi" not in remedy
+    assert "nvidia-smi" in doctor._gpu_remedy("torch finds no GPU that it can use: No CUDA GPUs")
+
+
+def test_another_makers_card_has_no_compute_capability(monkeypatch):
+    amd = {**T4, "name": "AMD Instinct MI300X", "compute_capability": None}
+    report = made_up(monkeypatch, amd, bfloat16=True, probe=lambda *a, **k: None)
+    assert fact(report, "GPU").value.startswith("AMD Instinct MI300X, 40 SMs")
+
+
+@pytest.mark.parametrize("fails", [RuntimeError("No available kernel"), torch.AcceleratorError("late", 1)])
+def test_a_backend_that_fails_is_no_backend(monkeypatch, fails):
+    class Late:
+        def sum(self):
+            raise fails  # as a kernel does that a GPU cannot finish
+
+    monkeypatch.setattr(doctor, "scaled_dot_product_attention", lambda q, k, v: Late())
+    assert doctor._sdpa_backends("cpu") == []
+
+
+def test_the_chapters_compile_for_the_cpu_so_a_gpu_needs_the_compiler_too(monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    report = made_up(monkeypatch, T4, bfloat16=False, probe=lambda *a, **k: None)
+    assert report.chapters[2].runs_here == "traces of the GPU and the CPU"
+    assert "torch.compile" in report.chapters[2].instead and report.chapters[0].instead == "nothing"
+
+
+@pytest.mark.skipif(measure.device() != "cuda", reason="is about a machine with a GPU")
+def test_a_real_gpu_is_described_and_its_kernels_are_recorded(report):
+    assert fact(report, "GPU").value.startswith(torch.cuda.get_device_name())
+    assert fact(report, "GPU events in a trace").value == "recorded"
+    assert "math" in fact(report, "SDPA backends, cuda").value.split(", ")

@@ -1,20 +1,24 @@
 """Recording, timing and calibrating on this CPU, and on a GPU that is made up where there is none."""
 
+import contextlib
 import gzip
 import json
 import os
 import sys
 import time
 import types
+import warnings
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile
 
-from tutorial_lib import measure, timeline
+from tutorial_lib import hardware, measure, timeline
 from tutorial_lib.trace import TraceError, from_events, read_trace
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
+needs_gpu = pytest.mark.skipif(measure.device() != "cuda", reason="is about a machine with a GPU")
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +131,21 @@ def test_a_step_that_does_not_use_torch_is_reported(tmp_path):
 
 def test_only_kinetos_start_and_stop_lines_are_held_back(capfd):
     said = []
-    with measure._without_chatter(said):
-        os.write(2, b"USDT:2026 profiler_start\nCUPTI is busy\nSTAGE:2026 x\n")
-    assert capfd.readouterr().err == "CUPTI is busy\n" and said == ["CUPTI is busy"]
+    with measure._without_chatter(said) as quiet:
+        with quiet:
+            os.write(2, b"USDT:2026 profiler_start\nCUPTI is busy\nSTAGE:2026 x\n")
+        os.write(2, b"the step's own\n")
+        with quiet:
+            os.write(2, b"CUPTI is idle\n")
+    assert capfd.readouterr().err == "the step's own\nCUPTI is busy\nCUPTI is idle\n"
+    assert said == ["CUPTI is busy", "CUPTI is idle"]
+
+
+def test_a_long_complaint_does_not_fill_a_pipe(capfd):
+    said = []
+    with measure._without_chatter(said) as quiet, quiet:
+        os.write(2, b"x" * 200_000)  # a pipe, as a notebook has for stderr, holds 65,536 bytes
+    assert len(capfd.readouterr().err) == len(said[0]) == 200_000
 
 
 def test_recording_is_quiet(layer, tmp_path, capfd):
@@ -159,8 +175,19 @@ KERNEL = {
     "dur": 30,
     "pid": 0,
     "tid": 7,
-    "args": {"device": 0, "stream": 7},
+    "args": {"device": 0, "stream": 7, "correlation": 5},
 }
+LAUNCH = {
+    "cat": "cuda_runtime",
+    "name": "cudaLaunchKernel",
+    "ts": 25,
+    "dur": 5,
+    "pid": 1,
+    "tid": 1,
+    "args": {"correlation": 5},
+}
+LOST = {**LAUNCH, "ts": 31, "args": {"correlation": 6}}  # its kernel is not in the trace
+CAPTURE = {**LAUNCH, "name": "cudaStreamBeginCapture", "ts": 5, "args": {"correlation": 4}}
 
 
 def test_a_gpu_run_without_gpu_events_is_an_error_with_its_causes():
@@ -173,6 +200,13 @@ def test_a_gpu_run_without_gpu_events_is_an_error_with_its_causes():
 def test_a_gpu_run_with_a_kernel_passes():
     trace = from_events([STEP, OPERATOR, KERNEL])
     assert measure.checked(trace, "cuda", 1) is trace
+
+
+def test_a_gpu_run_that_lost_a_kernel_is_an_error():
+    with pytest.raises(TraceError, match=r"1 of the 2 kernels .* were not recorded.*CUPTI.*Record again"):
+        measure.checked(from_events([STEP, OPERATOR, LAUNCH, LOST, KERNEL]), "cuda", 1)
+    for whole in ([STEP, OPERATOR, LAUNCH, KERNEL], [STEP, OPERATOR, CAPTURE, LAUNCH, LOST, KERNEL]):
+        assert measure._lost(from_events(whole))[0] == 0  # while a graph is captured no kernel runs
 
 
 def test_a_trace_with_too_few_steps_is_an_error():
@@ -197,13 +231,88 @@ def made_up_gpu(monkeypatch):
     return synchronized
 
 
+class OnTheCpu(TorchFunctionMode):
+    """What is asked of "cuda" is made on the CPU."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        return function(*args, **kwargs | {"device": "cpu"} if kwargs.get("device") == "cuda" else kwargs)
+
+
+class Graph:
+    """A CUDA graph with nothing in it."""
+
+    def replay(self):
+        torch.ones(100).sum()
+
+
 @needs_no_gpu
 @pytest.mark.filterwarnings("ignore:CUDA is not available")
 def test_a_failed_cupti_leaves_no_file_and_each_step_was_synchronized(layer, tmp_path, made_up_gpu):
     with pytest.raises(TraceError, match=r"a\.json: no GPU event was recorded"):
         measure.record(layer, tmp_path / "a.json", steps=2)
     assert os.listdir(tmp_path) == []
-    assert len(made_up_gpu) == 5  # after the warm-up, and in 2 + 2 steps
+    assert len(made_up_gpu) == 9  # after the warm-up, and twice in 2 + 2 steps: it is tried once more
+
+
+@needs_no_gpu
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+@pytest.mark.parametrize("first", [[STEP, OPERATOR], [STEP, OPERATOR, LAUNCH, LOST, KERNEL]])
+def test_a_trace_without_some_kernels_is_recorded_once_more(monkeypatch, tmp_path, made_up_gpu, layer, first):
+    read = [from_events(first), from_events([STEP, OPERATOR, LAUNCH, KERNEL])]
+    monkeypatch.setattr(measure, "_read_back", lambda finished, target: read.pop(0))
+    trace = measure.record(layer, tmp_path / "a.json", steps=1)
+    assert trace.has_gpu_events and not read and os.listdir(tmp_path) == ["a.json"]
+
+
+@needs_no_gpu
+def test_a_gpu_is_timed_in_blocks_that_each_end_in_a_synchronize(monkeypatch, made_up_gpu):
+    monkeypatch.setattr(measure, "Timer", pytest.fail)
+    timing = measure.bench(lambda: time.sleep(0.001), seconds=0.1)
+    assert timing.n >= 5 and timing.kind == "cuda" and timing.device == "a GPU" and timing.median_us >= 1000
+    # a block is 2 ms or more, so 2 calls of 1 ms; each has a synchronize before it and one at its end
+    assert timing.calls <= 2 and len(made_up_gpu) >= 2 * timing.n
+
+
+@needs_no_gpu
+@pytest.mark.parametrize("hip, said", [(None, "CUDA 13.0"), ("7.2", "HIP 7.2")])
+def test_a_gpu_is_calibrated_like_a_cpu_but_for_its_launches(monkeypatch, made_up_gpu, hip, said):
+    monkeypatch.setattr(torch.version, "cuda", None if hip else "13.0")
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: contextlib.nullcontext())
+    with OnTheCpu():
+        found = measure.calibrate("cuda", ["float32"], seconds=0.01)
+    assert (found.kind, found.sm, found.compute_capability, found.l2_bytes) == ("cuda", 108, (8, 0), 40 << 20)
+    assert found.flops_per_s["float32"] > 1e7 and found.launch_us > 0 and said in found.source
+    assert " of 268 MB" in found.source  # 4 times the L2 of 41.9 MB would be less
+
+
+@needs_no_gpu
+def test_matrices_stop_growing_where_the_memory_is_full(monkeypatch, made_up_gpu):
+    def small(a, b):
+        if len(a) > 1024:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "mm", small)
+    with OnTheCpu():
+        assert measure._gemm_rate("float32", "cuda", seconds=0.1)[1] == 1024
+
+
+@needs_no_gpu
+def test_tf32_is_not_claimed_where_torch_would_take_float32(monkeypatch, made_up_gpu):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    for device in ("cpu", "cuda"):
+        with pytest.raises(ValueError, match="cannot multiply tfloat32"):
+            measure.calibrate(device, ["tf32"])
+
+
+@needs_no_gpu
+def test_a_gpu_that_is_not_the_current_one_is_refused(monkeypatch, made_up_gpu):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    with pytest.raises(ValueError, match=r"cuda:1 is not the current GPU: call torch.cuda.set_device\(1\)"):
+        measure.bench(lambda: None, device="cuda:1")
+    assert measure._kind("cuda:0") == measure._kind("cuda") == "cuda"
 
 
 @needs_no_gpu
@@ -215,10 +324,27 @@ def test_do_bench_flushes_the_l2(monkeypatch, made_up_gpu):
         return [0.010, 0.012, 0.020]  # ms
 
     monkeypatch.setitem(sys.modules, "triton.testing", types.SimpleNamespace(do_bench=do_bench))
+    monkeypatch.setitem(sys.modules, "triton.runtime", triton_runtime(lambda: torch.cuda))
     timing = measure.bench(lambda: None, seconds=0.2, flush_l2=True)
     assert asked == {"rep": 200.0, "return_mode": "all"}
     assert (timing.median_us, timing.n, timing.warm, timing.device) == (12.0, 3, False, "a GPU")
     assert "L2 flushed" in str(timing)
+
+
+def triton_runtime(get_device_interface):
+    active = types.SimpleNamespace(get_device_interface=get_device_interface)
+    return types.SimpleNamespace(driver=types.SimpleNamespace(active=active))
+
+
+@needs_no_gpu
+def test_a_triton_that_cannot_compile_its_helper_is_reported(monkeypatch, made_up_gpu):
+    def fails():
+        raise RuntimeError("Failed to find C compiler\nmore lines")
+
+    monkeypatch.setitem(sys.modules, "triton.testing", types.SimpleNamespace(do_bench=pytest.fail))
+    monkeypatch.setitem(sys.modules, "triton.runtime", triton_runtime(fails))
+    with pytest.raises(ValueError, match="triton, which fails: Failed to find C compiler; leave"):
+        measure.bench(lambda: None, flush_l2=True)
 
 
 # ------------------------------------------------------------------------------------------------------ bench
@@ -270,6 +396,16 @@ def test_calibration_measures_every_rate_and_says_how():
     )
 
 
+def test_a_rate_is_the_fastest_of_the_rounds_and_the_source_says_how_far_they_lie_apart(monkeypatch):
+    # 3 rounds at 100, 125 and 110 FLOP/s: the fastest is 25 % above the slowest
+    rounds = iter((measure._Round({"float32": (float(rate), 8)}, (5.0, "sum of 8 B"), 1.0) for rate in (100, 125, 110)))
+    monkeypatch.setattr(measure, "_round", lambda *_: next(rounds))
+    monkeypatch.setattr(measure, "_streams", lambda kind: ())
+    found = measure.calibrate("cpu", ["float32"])
+    assert found.flops_per_s["float32"] == 125 and found.bytes_per_s == 5
+    assert "3 rounds differed by up to 25%" in found.source and "sum of 8 B" in found.source
+
+
 def test_only_the_dtypes_asked_for_are_calibrated():
     assert list(measure.calibrate("cpu", ["fp32"], seconds=0.1).flops_per_s) == ["float32"]
 
@@ -296,6 +432,61 @@ def test_a_gpu_is_asked_for_the_dtypes_it_has(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
     assert measure._own_dtypes("cuda") == ("float32", "float16", "bfloat16", "tfloat32", "float64")
+
+
+# --------------------------------------------------------------------------------------- a GPU that is there
+
+
+@needs_gpu
+def test_the_kernels_of_all_streams_end_in_their_step_without_a_warm_up(tmp_path):
+    x, side = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()
+
+    def step():
+        y = x @ x
+        with torch.cuda.stream(side):
+            z = x + x
+        return y, z
+
+    trace = measure.record(step, tmp_path / "a.json.gz", warmup=0)
+    kernels, ends_us = timeline.kernels(trace), timeline.steps(trace).set_index("step")["end_us"]
+    assert kernels["stream"].nunique() == 2 and (kernels.groupby("step").size() >= 2).all()
+    # The clocks of CPU and GPU may be off by some µs.
+    assert (kernels["start_us"] + kernels["duration_us"] < kernels["step"].map(ends_us) + 100).all()
+
+
+@needs_gpu
+def test_traces_stay_whole_after_other_profiles_idle_time_and_a_graph(tmp_path):
+    x = torch.randn(64, 64, device="cuda")
+    measure.record(lambda: torch.ones(4) + 1, tmp_path / "cpu.json", device="cpu")
+    for pause_s in (0, 0, 5):
+        time.sleep(pause_s)
+        trace = measure.record(lambda: x @ x, tmp_path / "gpu.json")
+        found = timeline.kernels(trace).groupby("step").size()
+        assert len(found) == 3 and found.nunique() == 1
+        measure.calibrate(dtypes=["float32"], seconds=0.2)
+
+
+@needs_gpu
+def test_calibrated_rates_lie_near_the_datasheet():
+    found = measure.calibrate()
+    assert found.kind == "cuda" and set(found.flops_per_s) == set(measure._own_dtypes("cuda"))
+    assert 0.3 < found.launch_us < 20
+    try:
+        card = hardware.find(found.name)
+    except hardware.UnknownHardware:
+        return
+    assert 0.6 < found.bytes_per_s / card.bytes_per_s < 1.05
+    for dtype, rate in found.flops_per_s.items():
+        assert 0.4 < rate / card.rate(dtype) < 1.15, dtype
+
+
+@needs_gpu
+def test_calls_are_timed_with_warm_caches_and_with_a_flushed_l2():
+    a, b = torch.randn(2, 1 << 20, device="cuda")  # 4 MB each fit into any L2
+    warm = measure.bench(lambda: a.copy_(b), seconds=0.2)
+    assert warm.n >= 5 and warm.q1_us <= warm.median_us <= warm.q3_us
+    pytest.importorskip("triton")
+    assert measure.bench(lambda: a.copy_(b), seconds=0.2, flush_l2=True).n >= 5
 
 
 # ----------------------------------------------------------------------------------------------- this machine
@@ -334,8 +525,8 @@ def test_a_device_that_cannot_be_used_is_an_error_with_the_reason(monkeypatch):
     "cuda, available, said",
     [
         (None, False, "built without CUDA"),
-        ("12.8", False, "no GPU, or no driver"),
-        ("12.8", True, "a first kernel failed"),
+        ("12.8", False, "no GPU that it can use: The NVIDIA driver is too old (found version 9)"),
+        ("12.8", True, "a first kernel failed: The NVIDIA driver"),
     ],
 )
 @needs_no_gpu
@@ -344,10 +535,31 @@ def test_why_a_gpu_cannot_be_used_is_told_apart(monkeypatch, cuda, available, sa
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
 
     def fails(*size, device):
-        raise RuntimeError("CUDA error: no kernel image is available\nmore lines")
+        raise RuntimeError("The NVIDIA driver is too old (found version 9). Please update\nmore lines")
 
     monkeypatch.setattr(torch, "ones", fails)
-    assert said in measure.cuda_problem() and "\n" not in measure.cuda_problem()
+    assert said in measure.cuda_problem() and not measure.cuda_problem().endswith("lines")
+
+
+@needs_no_gpu
+@pytest.mark.filterwarnings("error")
+def test_a_driver_that_is_too_old_is_said_once_and_not_warned_of(monkeypatch):
+    def warns():
+        warnings.warn("CUDA initialization: The NVIDIA driver on your system is too old", stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "is_available", warns)
+    assert measure.cuda_problem().startswith("torch finds no GPU that it can use: ")
+
+
+def test_a_cudnn_that_does_not_fit_is_left_out(monkeypatch):
+    def mismatch():
+        raise RuntimeError("cuDNN version incompatibility")
+
+    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.cudnn, "version", mismatch)
+    assert measure.environment()["versions"]["cudnn"] is None
 
 
 def test_the_last_cache_is_the_one_of_the_highest_level(tmp_path):

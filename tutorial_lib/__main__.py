@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError, RuntimeError, ImportError) as error:
-        print(f"tutorial_lib {chosen.command}: {_plain(str(error))}", file=sys.stderr)
+        print(f"tutorial_lib {chosen.command}: {_plain(' '.join(str(error).splitlines()))}", file=sys.stderr)
         return 2
     return 0
 
@@ -234,13 +234,16 @@ def _record(chosen: argparse.Namespace) -> Iterator[str]:
 
     from tutorial_lib import measure
 
-    device = measure.device()
+    problem = measure.cuda_problem()
+    device = "cpu" if problem else "cuda"
     workloads = _workloads(device, measure.best_dtype(device))
     if chosen.only is not None:
         if chosen.only not in workloads:
             raise ValueError(f"--only {chosen.only}: no such workload; known: {', '.join(workloads)}")
         workloads = {chosen.only: workloads[chosen.only]}
     chosen.out.mkdir(parents=True, exist_ok=True)
+    if problem:
+        print(f"on the CPU, since {_plain(problem)}", file=sys.stderr)
     for name, config in tqdm(workloads.items(), file=sys.stderr, unit="trace"):
         call, inputs = config.build(device), config.inputs(device)
         path = chosen.out / f"{name}-{device}.json.gz"

@@ -883,10 +883,11 @@ _ATTENTION = {
     "_flash_attention_forward": (None, 8, False),
     "_efficient_attention_forward": (3, 9, False),
 }
+# operator: position of is_causal
 _ATTENTION_BACKWARD = {
-    "_scaled_dot_product_flash_attention_backward",
-    "_scaled_dot_product_efficient_attention_backward",
-    "_scaled_dot_product_cudnn_attention_backward",
+    "_scaled_dot_product_flash_attention_backward": 11,
+    "_scaled_dot_product_efficient_attention_backward": 11,
+    "_scaled_dot_product_cudnn_attention_backward": 14,
 }
 
 
@@ -918,15 +919,19 @@ def _swapped(shape: Shape) -> Shape:
 
 
 def _attention_backward(call: _Call) -> Work | None:
-    """Five products where forward has two (scores, dV, dP, dQ, dK); reads dO, q, k, v, writes dq, dk, dv."""
+    """Five products where forward has two (scores, dV, dP, dQ, dK); reads dO, q, k, v, O, writes dq, dk, dv."""
     grad, qkv = call.tensor(0), call.tensors(1, 2, 3)
     if grad is None or qkv is None or not _fits(qkv, True):
         return None
     q, k, v = _shapes(qkv)
     scores = math.prod(q[:-1]) * k[-2]
-    flops = 2 * scores * (3 * q[-1] + 2 * v[-1])  # scores, dQ, dK over D; dV, dP over Dv
+    causal = call.value(_ATTENTION_BACKWARD[call.name]) is True
+    skipped = math.prod(q[:-2]) * _masked(q[-2], k[-2]) if causal else 0
+    per_score = 2 * (3 * q[-1] + 2 * v[-1])  # scores, dQ, dK over D; dV, dP over Dv
     moved = grad.bytes_read + _read(qkv) + sum(t.elements for t in qkv) * itemsize(qkv[0].dtype)
-    return Work(f"aten::{call.name}", "attention", qkv[0].dtype, Cost(flops, moved, 8 * scores), _shapes(qkv))
+    moved += math.prod(q[:-1]) * (v[-1] * itemsize(qkv[0].dtype) + 4)  # the output, and a log-sum-exp a row
+    cost = Cost(scores * per_score, moved, 8 * (scores - skipped))
+    return Work(f"aten::{call.name}", "attention", qkv[0].dtype, cost, _shapes(qkv), skipped * per_score)
 
 
 _RULES = {

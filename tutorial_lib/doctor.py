@@ -126,17 +126,27 @@ def _processors(environment: dict, problem: str | None) -> list[Fact]:
     cpu, gpu = environment["cpu"], environment["gpu"]
     facts = [Fact("CPU", f"{cpu['name']}, {cpu['threads']} threads, {cpu['capability']}")]
     if gpu is None:
-        return [*facts, Fact("GPU", f"none to use: {problem}", _gpu_remedy())]
-    capability = ".".join(map(str, gpu["compute_capability"]))
+        return [*facts, Fact("GPU", f"none to use: {problem}", _gpu_remedy(problem))]
     memory, driver = units.data(gpu["memory_bytes"]), environment["versions"]["driver"] or "unknown"
-    described = f"{gpu['name']}, compute capability {capability}, {gpu['sm']} SMs, {memory}, driver {driver}"
+    described = f"{gpu['name']}{_capability(gpu)}, {gpu['sm']} SMs, {memory}, driver {driver}"
     return [*facts, Fact("GPU", described), _bfloat16(), _datasheet(gpu["name"])]
 
 
-def _gpu_remedy() -> str:
+def _capability(gpu: dict) -> str:
+    found = gpu["compute_capability"]  # NVIDIA's alone
+    return f", compute capability {'.'.join(map(str, found))}" if found else ""
+
+
+def _gpu_remedy(problem: str) -> str:
     if torch.version.cuda is None and torch.version.hip is None:
         return "with a GPU, install torch's CUDA build; without one, Colab's free T4 runs every GPU part"
-    return "check that nvidia-smi lists the GPU, and that its driver is as new as this torch needs"
+    if "no kernel image" in problem:
+        built_for = ", ".join(torch.cuda.get_arch_list()) or "other cards"
+        return f"this torch is built for {built_for}: install a build for the card, pytorch.org lists them"
+    return (
+        "check that nvidia-smi lists the GPU, that its driver is as new as this torch needs, and that"
+        " CUDA_VISIBLE_DEVICES does not hide it"
+    )
 
 
 def _bfloat16() -> Fact:
@@ -183,7 +193,7 @@ def _runs(backend: SDPBackend, q: torch.Tensor) -> bool:
         warnings.simplefilter("ignore")  # torch warns why a backend does not qualify
         try:
             with sdpa_kernel([backend]):
-                scaled_dot_product_attention(q, q, q)
+                scaled_dot_product_attention(q, q, q).sum().item()  # waits for the GPU, which may fail later
         except RuntimeError:
             return False
     return True
@@ -229,14 +239,14 @@ _COMPILER_REMEDY = (
 def _chapters(facts: tuple[Fact, ...], environment: dict, problem: str | None) -> tuple[Chapter, ...]:
     value = {f.name: f for f in facts}
     gpu_traces = problem is None and value["GPU events in a trace"].remedy is None
-    compiled = value["C++ compiler" if problem else "triton"].remedy is None
+    compiled = value["C++ compiler"].remedy is None  # the chapters compile what runs on the CPU
     here = "traces of the GPU and the CPU" if gpu_traces else "traces of the CPU"
     compiles = ", torch.compile" if compiled else ""
     cited = "nothing" if gpu_traces else "A100 figures that others published, marked as cited"
     by_hand = "nothing" if gpu_traces else f"a small GPU trace drawn by hand, and {cited}"
     uncompiled = "" if compiled else "; the cells with torch.compile say what is missing"
     return (
-        Chapter("0 intro", "all of it", "nothing"),
+        Chapter("0 intro", here, cited),
         Chapter("1 reading_a_trace", here, by_hand),
         Chapter("2 linear", here + compiles, cited + uncompiled),
     )

@@ -114,7 +114,7 @@ class _Look:
 
 
 _LOOKS = {
-    "works": _Look("operator that does or launches work", BLUE, BLUE, text="white"),
+    "works": _Look("operator that does or launches work", BLUE, "#002B45", text="white"),
     "calls": _Look("operator that only calls others", "white", BLUE),
     "launch": _Look("launch", ORANGE, "#8A5F00"),
     "runtime": _Look("other runtime call", "white", "#8A5F00"),
@@ -429,7 +429,7 @@ def _band_row(axes: Axes, row: int, label: str, prediction, measured, scale: flo
             mew=0.8,
             ms=7.5,
             ls="none",
-            label="measured, with quartiles" if first else None,
+            label=("measured, with quartiles" if q1 < q3 else "measured") if first else None,
             gid=f"measured {row}",
         )
     text = _elided(label, _room(_WIDTH - 0.5, _TEXT))
@@ -594,7 +594,8 @@ def _roofline_axes(axes: Axes, roofs: Sequence[_Roof], points: Sequence[_Point])
     left = min([i / 8 for i in intensities] + [min(ridges) / room])
     rates = [r.flops_per_s for r in roofs] + [rate for p in points for rate in p.rates]
     foot = [r.card.bytes_per_s * left * 1.5 for r in roofs]
-    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(min(rates + foot) / 1.5, max(rates) * 3))
+    low = min([rate / 3 for rate in rates] + [rate / 1.5 for rate in foot])  # room for a number below its item
+    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(low, max(rates) * 3))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,g}"))
     axes.yaxis.set_major_formatter(EngFormatter(places=0, sep=" "))
     for axis in (axes.xaxis, axes.yaxis):
@@ -645,7 +646,8 @@ def _write_roofs(axes: Axes, roofs: Sequence[_Roof], cards: Sequence[Hardware]) 
         )
     if len(cards) == 1:
         angle, left, rate = _slope(axes), axes.get_xlim()[0], cards[0].bytes_per_s
-        aside = (6 - 5 * sin(radians(angle)), 6 + 5 * cos(radians(angle)))
+        along, up = (cos(radians(angle)), sin(radians(angle)))
+        aside = (16 * along - 5 * up, 16 * up + 5 * along)  # clear of the axis, and above the line
         _write(axes, left, left * rate, units.bandwidth(rate), offset=aside, rotation=angle, va="bottom")
 
 

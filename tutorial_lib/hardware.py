@@ -152,7 +152,7 @@ _RTX_4090_SOURCE = (
     "NVIDIA Ada GPU Architecture whitepaper, GeForce RTX 4090, dense. float16 and FP8 accumulate in float32"
     " here, as PyTorch runs them by default; accumulating in float16 the card does twice as much (330.3 and"
     " 660.6 TFLOP/s)."
-    " float64 is 1/64 of float32." + _LAUNCH["Ada"] + "."
+    " float64 is 1/64 of float32. The rates assume 2.52 GHz, and many cards run above that." + _LAUNCH["Ada"] + "."
 )
 
 

@@ -19,8 +19,10 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+import timeit
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,13 +51,20 @@ def cuda_problem() -> str | None:
     """Why no CUDA kernel can run here, in one line; None when one just did."""
     if torch.version.cuda is None and torch.version.hip is None:
         return "this torch was built without CUDA"
-    if not torch.cuda.is_available():
-        return "torch finds no GPU, or no driver that is new enough for it"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns, once a process, of what the error below says each time
+        found = torch.cuda.is_available()
     try:
         torch.ones(1, device="cuda").add(1).item()
-    except RuntimeError as error:  # a driver that fails, or a card for which this build has no kernels
-        return f"a first kernel failed: {str(error).splitlines()[0]}"
+    except _NO_CUDA as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0].partition(". Please")[0]
+        lacks = "a first kernel failed" if found else "torch finds no GPU that it can use"
+        return f"{lacks}: {said}"
     return None
+
+
+# No driver or one that is too old, a card that is busy or that this build has no kernels for, a broken build.
+_NO_CUDA = (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError)
 
 
 def best_dtype(device: str) -> str:
@@ -86,18 +95,25 @@ def _now() -> datetime:
 
 
 def _versions() -> dict[str, str | None]:
-    cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
     return {
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "cudnn": None if cudnn is None else str(cudnn),
+        "cudnn": _cudnn(),
         "driver": _driver(),
         "python": platform.python_version(),
         "triton": _installed("triton"),
         "liger_kernel": _installed("liger-kernel"),
         "tutorial_lib": __version__,
     }
+
+
+def _cudnn() -> str | None:
+    try:
+        version = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    except RuntimeError:  # another cuDNN is first in LD_LIBRARY_PATH
+        return None
+    return None if version is None else str(version)
 
 
 def _installed(distribution: str) -> str | None:
@@ -115,7 +131,9 @@ def _driver() -> str | None:
     except (OSError, IndexError):
         pass
     try:
-        import pynvml
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an older distribution of this name says that it is deprecated
+            import pynvml
 
         pynvml.nvmlInit()
         version = pynvml.nvmlSystemGetDriverVersion()
@@ -147,7 +165,7 @@ def _gpu() -> dict[str, object]:
     found = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "name": found.name,
-        "compute_capability": [found.major, found.minor],
+        "compute_capability": [found.major, found.minor] if torch.version.hip is None else None,
         "sm": found.multi_processor_count,
         "memory_bytes": found.total_memory,
         "l2_bytes": getattr(found, "L2_cache_size", None),
@@ -158,11 +176,13 @@ def _kind(asked: str | torch.device | None) -> str:
     """The kind of device asked for, or the one there is; ValueError when it cannot be used."""
     if asked is None:
         return device()
-    kind = torch.device(asked).type
+    kind, index = torch.device(asked).type, torch.device(asked).index
     if kind not in ("cuda", "cpu"):
         raise ValueError(f'device is "cuda" or "cpu", got {asked!r}')
     if kind == "cuda" and (problem := cuda_problem()):
         raise ValueError(f'device "cuda" cannot be used: {problem}; pass device="cpu"')
+    if kind == "cuda" and index is not None and index != torch.cuda.current_device():
+        raise ValueError(f"{asked} is not the current GPU: call torch.cuda.set_device({index}) before")
     return kind
 
 
@@ -189,13 +209,14 @@ def record(
     """Profile `steps` calls of `step()` into one trace at `path` (.json or .json.gz), and read it back.
 
     Before them come `warmup` calls without the profiler, then one that it waits through and one that warms it
-    up. On a GPU each step ends with a synchronize, so that its kernels lie inside it. `label` names a range
-    around each call. Under "tutorial_lib" the file says where and with what it was recorded; the host's name
-    is taken out, but `stacks` puts source paths in. A failure leaves what was at `path` as it was.
+    up. On a GPU each step ends with a synchronize of all streams, so that its kernels lie inside it, and a
+    trace that lacks kernels is recorded once more. `label` names a range around each call. Under
+    "tutorial_lib" the file says where and with what it was recorded; the host's name is taken out, but
+    `stacks` puts source paths in. A failure leaves what was at `path` as it was.
 
     Raises ValueError for bad arguments, RuntimeError when another profiler is active, OSError when the folder
-    is missing, TraceError when the trace lacks steps or, on a GPU, GPU events. What `step()` raises comes
-    through.
+    is missing, TraceError when the trace lacks steps or, also the second time, kernels. What `step()` raises
+    comes through.
     """
     target, kind = _target(path), _kind(device)
     if steps < 1 or warmup < 0:
@@ -206,12 +227,16 @@ def record(
         step()
     _synchronize(kind)
     with tempfile.TemporaryDirectory(prefix=".recording-", dir=target.parent) as folder:
-        raw = Path(folder, "raw.json")
+        raw, finished = Path(folder, "raw.json"), Path(folder, target.name)
         options = {"record_shapes": shapes, "with_stack": stacks, "profile_memory": memory}
-        said = _profile(step, raw, steps=steps, label=label, kind=kind, options=options)
-        finished = Path(folder, target.name)
-        _finish(raw, finished, _stamp(kind, steps, label))
-        trace = checked(_read_back(finished, target), kind, steps, said)
+        # CUPTI loses kernels while it still shuts an earlier profile down, and after the GPU was idle.
+        for _ in range(2 if kind == "cuda" else 1):
+            said = _profile(step, raw, steps=steps, label=label, kind=kind, options=options)
+            _finish(raw, finished, _stamp(kind, steps, label))
+            trace = _read_back(finished, target)
+            if trace.has_gpu_events and not _lost(trace)[0]:
+                break
+        trace = checked(trace, kind, steps, said)
         os.replace(finished, target)
     return trace
 
@@ -228,45 +253,60 @@ def _target(path: str | os.PathLike[str]) -> Path:
 def _profile(step: Step, raw: Path, *, steps: int, label: str | None, kind: str, options: dict) -> str:
     """Run the schedule, export once, and return what Kineto had to say."""
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if kind == "cuda" else [])
-    # The waited step gives an earlier profile time to shut CUPTI down; without it this one may see no kernel.
+    # CUPTI shuts an earlier profile down in the first CUDA call after it: that is to be in the waited step.
     plan = schedule(wait=1, warmup=1, active=steps, repeat=1)
     profiler = profile(activities=activities, schedule=plan, **options)
     said: list[str] = []
-    with _without_chatter(said):
-        profiler.start()
-    try:
-        for _ in range(steps + 2):
-            with record_function(label) if label else nullcontext():
-                step()
-            _synchronize(kind)
-            with _without_chatter(said):
-                profiler.step()
-    finally:
-        with _without_chatter(said):
-            profiler.stop()
+    with _without_chatter(said) as quiet:
+        with quiet:
+            profiler.start()
+        try:
+            for _ in range(steps + 2):
+                with record_function(label) if label else nullcontext():
+                    step()
+                _synchronize(kind)
+                with quiet:
+                    profiler.step()
+        finally:
+            with quiet:
+                profiler.stop()
     profiler.export_chrome_trace(str(raw))
     return " ".join(said)
 
 
 @contextmanager
-def _without_chatter(said: list[str]) -> Iterator[None]:
-    """Hold back stderr; afterwards pass on, and add to `said`, all but Kineto's start and stop lines."""
+def _without_chatter(said: list[str]) -> Iterator[AbstractContextManager]:
+    """A context that holds stderr back; at the end it is passed on, and added to `said`, without Kineto's
+    start and stop lines."""
     try:
         stderr = os.dup(2)
     except OSError:  # closed
-        yield
+        yield nullcontext()
         return
     with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
         try:
-            yield
+            yield _Diverted(stderr, held.fileno())
         finally:
-            os.dup2(stderr, 2)
             os.close(stderr)
             held.seek(0)
             lines = [line for line in held if not line.startswith((b"USDT:", b"STAGE:"))]
             said.extend(line.decode(errors="replace").strip() for line in lines)
-            os.write(2, b"".join(lines))
+            with suppress(OSError), open(2, "wb", closefd=False) as stderr_again:
+                stderr_again.write(b"".join(lines))
+
+
+@dataclass(frozen=True)
+class _Diverted(AbstractContextManager):
+    """File descriptor 2 leads to `held`; made quick, since it is entered and left inside the steps."""
+
+    stderr: int
+    held: int
+
+    def __enter__(self) -> None:
+        os.dup2(self.held, 2)
+
+    def __exit__(self, *raised: object) -> None:
+        os.dup2(self.stderr, 2)
 
 
 def _stamp(kind: str, steps: int, label: str | None) -> dict[str, object]:
@@ -315,9 +355,23 @@ def checked(trace: Trace, kind: str, steps: int, said: str = "") -> Trace:
             " may not profile (container, or driver setting NVreg_RestrictProfilingToAdminUsers=1), or"
             f" another CUDA's libcupti is first in LD_LIBRARY_PATH.{also}"
         )
+    if kind == "cuda" and (lost := _lost(trace))[0]:
+        raise TraceError(
+            f"{trace.path}: {lost[0]} of the {lost[1]} kernels that its steps launched were not recorded;"
+            " CUPTI of CUDA 12.6 to 13.0 loses the first ones when the GPU was idle (pytorch issue 192021)."
+            " Record again, in a new process if that does not help."
+        )
     if (trace.events["kind"] == "operator").sum() == 0:
         raise TraceError(f"{trace.path}: no operator was recorded; does the step call torch at all?")
     return trace
+
+
+def _lost(trace: Trace) -> tuple[int, int]:
+    """Of the kernels that the steps launched the number that is missing, and how many there are."""
+    calls = timeline.launches(trace)
+    calls = calls[calls["step"].notna() & calls["name"].str.match(r"(cuda|cu)Launch(?!Host)")]
+    capturing = trace.events["name"].str.contains("StreamBeginCapture").any()  # into a graph; nothing runs
+    return 0 if capturing else int((calls["work_items"] == 0).sum()), len(calls)
 
 
 # ------------------------------------------------------------------------------------------------------ bench
@@ -344,10 +398,11 @@ class Timing:
 
     def __str__(self) -> str:
         caches = "warm caches" if self.warm else "L2 flushed"
-        threads = f", {self.threads} threads" if self.kind == "cpu" else ""
+        threads = f", {self.threads} thread{'s' * (self.threads != 1)}" if self.kind == "cpu" else ""
+        calls = "one call" if self.calls == 1 else f"the mean of {self.calls} calls"
         return (
             f"{units.duration(self.median_us)} (half of {self.n} samples within"
-            f" {units.band(self.q1_us, self.q3_us)}; {caches}; {self.device}{threads})"
+            f" {units.band(self.q1_us, self.q3_us)}, each {calls}; {caches}; {self.device}{threads})"
         )
 
 
@@ -355,8 +410,9 @@ def bench(step: Step, *, device: str | None = None, seconds: float = 0.5, flush_
     """Time `step()` with the profiler off, for about `seconds`.
 
     As it is, calls follow each other with one synchronize at the end of a block: warm caches, and on a GPU
-    launches that overlap (torch.utils.benchmark). With `flush_l2`, a GPU only, the L2 is overwritten before
-    each call and the call alone is timed (triton's do_bench). Raises ValueError when that is not to be had.
+    launches that overlap, so that a step whose kernels are shorter than their launches is timed at the rate
+    at which the CPU launches. With `flush_l2`, a GPU only, the L2 is overwritten before each call and the
+    call alone is timed by the GPU (triton's do_bench). Raises ValueError when that is not to be had.
     """
     if seconds <= 0:
         raise ValueError(f"seconds must be positive, got {seconds}")
@@ -364,22 +420,44 @@ def bench(step: Step, *, device: str | None = None, seconds: float = 0.5, flush_
     if flush_l2:
         samples_us = _flushed(step, kind, seconds)
         return _timing(samples_us, kind, warm=False, calls=1, method="triton.testing.do_bench")
-    timer = Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads())
+    samples_s, calls, method = (_on_gpu if kind == "cuda" else _on_cpu)(step, seconds)
+    return _timing([1e6 * s for s in samples_s], kind, warm=True, calls=calls, method=method)
+
+
+def _on_cpu(step: Step, seconds: float) -> tuple[list[float], int, str]:
+    timer = Timer(
+        "step()", timer=timeit.default_timer, globals={"step": step}, num_threads=torch.get_num_threads()
+    )
     measured = timer.blocked_autorange(min_run_time=seconds)
-    samples, calls = list(measured.raw_times), measured.number_per_run
-    while len(samples) < 5:  # one sample has no spread
-        samples.append(timer.timeit(calls).raw_times[0])
-    samples_us = [1e6 * total_s / calls for total_s in samples]
-    return _timing(samples_us, kind, warm=True, calls=calls, method="torch.utils.benchmark")
+    samples_s, calls = list(measured.raw_times), measured.number_per_run
+    while len(samples_s) < 5:  # one sample has no spread
+        samples_s.append(timer.timeit(calls).raw_times[0])
+    return [s / calls for s in samples_s], calls, "torch.utils.benchmark"
+
+
+def _on_gpu(step: Step, seconds: float) -> tuple[list[float], int, str]:
+    """Blocks of a fiftieth of the time: next to one, a synchronize of some 10 µs is small.
+
+    Timer would make them 10 000 times as long as its synchronize: a few samples in seconds. The first ones
+    are left out, since an idle GPU takes a while to raise its clock.
+    """
+    samples_s, calls = _blocks(step, "cuda", seconds, block_s=seconds / 50, least=6)
+    return samples_s[max(1, len(samples_s) // 5) :], calls, "blocks of calls"
 
 
 def _flushed(step: Step, kind: str, seconds: float) -> list[float]:
     if kind != "cuda":
         raise ValueError("flush_l2 is for a GPU; on a CPU make the data larger than its caches instead")
     try:
+        from triton.runtime import driver
         from triton.testing import do_bench
+
+        driver.active.get_device_interface()  # triton up to 3.6 compiles a helper in C here
     except ImportError:
         raise ValueError("flush_l2 needs triton, which is not installed; leave flush_l2 out") from None
+    except Exception as error:  # no compiler or no headers: triton has no error of its own for that
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"flush_l2 needs triton, which fails: {reason}; leave flush_l2 out") from error
     return [1e3 * ms for ms in do_bench(step, rep=1e3 * seconds, return_mode="all")]
 
 
@@ -405,34 +483,41 @@ def _timing(samples_us: list[float], kind: str, **facts) -> Timing:
 def calibrate(
     device: str | None = None, dtypes: Iterable[str] | None = None, *, seconds: float = 3.0
 ) -> Hardware:
-    """Measure this machine: GEMM rate of each dtype, copy bandwidth and the cost of the smallest operator.
+    """Measure this machine: GEMM rate of each dtype, memory bandwidth and the cost of the smallest operator.
 
-    Rates are the fastest runs seen, since they stand for what no run should beat. Square GEMMs grow until one
-    takes too long for its share of `seconds`; the copy is far larger than the last cache. A CPU is asked for
-    float32, bfloat16 and float64, a GPU for what its tensor cores and CUDA cores take. Raises ValueError for
-    a dtype that this machine cannot multiply.
+    Rates are the fastest runs seen, since they stand for what no run should beat; a card that its power or
+    heat slows down later is slower than that, and on a busy machine `source` says how far the rounds lie
+    apart. Square GEMMs of random numbers (zeros take less power, and run faster) grow until one takes too long
+    for its share of `seconds`, or the memory is full. The bandwidth is that of the fastest of three streams
+    far larger than the last cache: a copy, a product in place, a sum. Which one wins differs, since some
+    processors read a line before they overwrite it, and that is not counted. A CPU is asked for float32, bfloat16 and float64, a GPU for what its tensor
+    cores and CUDA cores take, float32 without TF32. Raises ValueError for a dtype that this machine cannot
+    multiply.
     """
     if seconds <= 0:
         raise ValueError(f"seconds must be positive, got {seconds}")
     kind = _kind(device)
     names = [units.dtype_name(d) for d in (dtypes or _own_dtypes(kind))]
-    share = seconds / (len(names) + 2)
-    gemms = {name: _gemm_rate(name, kind, share) for name in names}
-    bytes_per_s, copied = _copy_rate(kind, share)
-    launch_us = _smallest_us(kind, share)
+    # Rounds, so that one disturbance does not fall on all measurements of one rate.
+    share = seconds / _ROUNDS / (len(names) + 2)
+    streams = _streams(kind)  # made once: the first write to fresh memory is slow
+    rounds = [_round(names, streams, kind, share) for _ in range(_ROUNDS)]
+    rates = {name: max(r.gemms[name] for r in rounds) for name in names}
+    stream_per_s, stream = max(r.memory for r in rounds)
+    launch_us = min(r.launch_us for r in rounds)
     versions, found = _versions(), _gpu() if kind == "cuda" else _cpu()
-    largest = ", ".join(f"{name} n = {n}" for name, (_, n) in gemms.items())
+    largest = ", ".join(f"{name} n = {n}" for name, (_, n) in rates.items())
     source = (
-        f"measured by calibrate() on {_now().date().isoformat()}: fastest square GEMM ({largest}), copy of"
-        f" {units.data(copied)}, smallest operator; torch {versions['torch']}, "
-        + (f"CUDA {versions['cuda']}" if kind == "cuda" else f"{torch.get_num_threads()} threads")
+        f"measured by calibrate() on {_now().date().isoformat()}: fastest square GEMM ({largest}), {stream}, smallest"
+        f" operator; {_ROUNDS} rounds differed by up to {_spread(rounds):.0%}; torch {versions['torch']}, "
+        + (_platform() if kind == "cuda" else f"{torch.get_num_threads()} threads")
     )
     capability = found.get("compute_capability")
     return Hardware(
         name=found["name"],
         kind=kind,
-        flops_per_s={name: rate for name, (rate, _) in gemms.items()},
-        bytes_per_s=bytes_per_s,
+        flops_per_s={name: rate for name, (rate, _) in rates.items()},
+        bytes_per_s=stream_per_s,
         launch_us=launch_us,
         l2_bytes=found.get("l2_bytes") if kind == "cuda" else _last_cache_bytes(),
         sm=found.get("sm"),
@@ -443,23 +528,65 @@ def calibrate(
     )
 
 
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class _Round:
+    """One measurement of everything: by dtype (FLOP/s, n), then (bytes/s, of what stream), then µs."""
+
+    gemms: dict[str, tuple[float, int]]
+    memory: tuple[float, str]
+    launch_us: float
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A way to move data that is far larger than the last cache, and the bytes that it moves."""
+
+    name: str
+    bytes_moved: int
+    step: Step
+
+
+def _round(names: Sequence[str], streams: Sequence[_Stream], kind: str, seconds: float) -> _Round:
+    gemms = {name: _gemm_rate(name, kind, seconds) for name in names}
+    rates = [(s.bytes_moved / _fastest_s(s.step, kind, seconds / len(streams)), s.name) for s in streams]
+    return _Round(gemms, max(rates), _smallest_us(kind, seconds))
+
+
+def _spread(rounds: Sequence[_Round]) -> float:
+    """How much faster the fastest round was than the slowest, for the rate that varied most: 0.1 is 10 %."""
+    rates = [[r.memory[0] for r in rounds], *([r.gemms[name][0] for r in rounds] for name in rounds[0].gemms)]
+    return max(max(rate) / min(rate) for rate in rates) - 1
+
+
+def _platform() -> str:
+    return f"CUDA {torch.version.cuda}" if torch.version.hip is None else f"HIP {torch.version.hip}"
+
+
 def _own_dtypes(kind: str) -> tuple[str, ...]:
     if kind == "cpu":
         return ("float32", "bfloat16", "float64")
     real_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    tf32 = torch.cuda.get_device_capability() >= (8, 0) and torch.version.hip is None
     return (
         "float32",
         "float16",
         *(["bfloat16"] if real_bf16 else []),
-        *(["tfloat32"] if tf32 else []),
+        *(["tfloat32"] if _has_tf32() else []),
         "float64",
     )
 
 
+def _has_tf32() -> bool:
+    return torch.version.hip is None and torch.cuda.get_device_capability() >= (8, 0)
+
+
 def _gemm_rate(name: str, kind: str, seconds: float) -> tuple[float, int]:
     """The best FLOP/s of [n, n] @ [n, n] and its n."""
-    sizes = (256, 512, 1024, 2048) if kind == "cpu" else (1024, 2048, 4096, 8192)
+    sizes = (256, 512, 1024, 2048) if kind == "cpu" else (1024, 2048, 4096, 8192, 16384)
+    if name == "tfloat32" and (kind == "cpu" or not _has_tf32()):  # torch would take float32, and say nothing
+        raise ValueError("this machine cannot multiply tfloat32 matrices: NVIDIA GPUs since the A100 do")
     dtype = torch.float32 if name == "tfloat32" else getattr(torch, name)
     best = (0.0, 0)
     with _float32_products("tf32" if name == "tfloat32" else "ieee"):
@@ -467,6 +594,10 @@ def _gemm_rate(name: str, kind: str, seconds: float) -> tuple[float, int]:
             try:
                 a, b = (torch.randn(n, n, device=kind).to(dtype) for _ in range(2))
                 fastest_s = _fastest_s(lambda a=a, b=b: torch.mm(a, b), kind, seconds / len(sizes))
+            except torch.OutOfMemoryError:  # a small card, or a busy one
+                if not best[1]:
+                    raise
+                break
             except (RuntimeError, NotImplementedError) as error:
                 reason = str(error).splitlines()[0]
                 raise ValueError(f"this machine cannot multiply {name} matrices: {reason}") from error
@@ -478,7 +609,11 @@ def _gemm_rate(name: str, kind: str, seconds: float) -> tuple[float, int]:
 
 @contextmanager
 def _float32_products(precision: str) -> Iterator[None]:
-    """Let a GPU's float32 products run on tensor cores ("tf32") or not ("ieee"), then put it back."""
+    """Let a GPU's float32 products run on tensor cores ("tf32") or not ("ieee"), then put it back.
+
+    Inside, torch's older name for this setting (allow_tf32) may raise, since torch tells the two ways to set
+    it apart; mm asks for the newer one alone.
+    """
     settings = torch.backends.cuda.matmul
     before = settings.fp32_precision
     settings.fp32_precision = precision
@@ -488,13 +623,18 @@ def _float32_products(precision: str) -> Iterator[None]:
         settings.fp32_precision = before
 
 
-def _copy_rate(kind: str, seconds: float) -> tuple[float, int]:
-    """Bytes per second read and written by a copy, and the size of what is copied."""
+def _streams(kind: str) -> tuple[_Stream, ...]:
     cache = (_gpu()["l2_bytes"] if kind == "cuda" else _last_cache_bytes()) or 0
-    nbytes = min(max(4 * cache, 2**26), 2**29)  # 67 to 537 MB; read and written, that is twice as much memory
-    source = torch.ones(nbytes // 4, device=kind)
+    least = 2**26 if kind == "cpu" else 2**28  # what a launch costs is small next to 268 MB of traffic
+    nbytes = min(max(4 * cache, least), 2**29)  # up to 537 MB, and two of that size
+    source = torch.ones(nbytes // 4, device=kind, dtype=torch.float32)
     target = torch.empty_like(source)
-    return 2 * nbytes / _fastest_s(lambda: target.copy_(source), kind, seconds), nbytes
+    size = units.data(nbytes)
+    return (
+        _Stream(f"copy of {size}", 2 * nbytes, lambda: target.copy_(source)),
+        _Stream(f"product in place of {size}", 2 * nbytes, lambda: source.mul_(1.0)),
+        _Stream(f"sum of {size}", nbytes, lambda: source.sum()),
+    )
 
 
 def _smallest_us(kind: str, seconds: float) -> float:
@@ -516,15 +656,20 @@ def _smallest_us(kind: str, seconds: float) -> float:
 
 
 def _fastest_s(step: Step, kind: str, seconds: float) -> float:
-    """Seconds that one call takes in the fastest of many blocks of at least a millisecond."""
+    """Seconds that one call takes in the fastest of many blocks: of a GPU longer ones, it starts late."""
+    return min(_blocks(step, kind, seconds, block_s=1e-3 if kind == "cpu" else 1e-2, least=1)[0])
+
+
+def _blocks(step: Step, kind: str, seconds: float, *, block_s: float, least: int) -> tuple[list[float], int]:
+    """Seconds a call in blocks of at least `block_s`: as many as fit, or `least`; and the calls in one."""
     step()
     calls = 1
-    while (fastest_s := _block_s(step, kind, calls)) < 1e-3:
+    while (took_s := _block_s(step, kind, calls)) < block_s:
         calls *= 2
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        fastest_s = min(fastest_s, _block_s(step, kind, calls))
-    return fastest_s / calls
+    samples_s, end = [took_s / calls], time.perf_counter() + seconds
+    while len(samples_s) < least or time.perf_counter() < end:
+        samples_s.append(_block_s(step, kind, calls) / calls)
+    return samples_s, calls
 
 
 def _block_s(step: Step, kind: str, calls: int) -> float:
