@@ -498,6 +498,8 @@ def calibrate(
         raise ValueError(f"seconds must be positive, got {seconds}")
     kind = _kind(device)
     names = [units.dtype_name(d) for d in (dtypes or _own_dtypes(kind))]
+    if "tfloat32" in names and (kind == "cpu" or not _has_tf32()):  # torch would take float32, and say nothing
+        raise ValueError("this machine cannot multiply tfloat32 matrices: NVIDIA GPUs since the A100 do")
     # Rounds, so that one disturbance does not fall on all measurements of one rate.
     share = seconds / _ROUNDS / (len(names) + 2)
     streams = _streams(kind)  # made once: the first write to fresh memory is slow
@@ -585,8 +587,6 @@ def _has_tf32() -> bool:
 def _gemm_rate(name: str, kind: str, seconds: float) -> tuple[float, int]:
     """The best FLOP/s of [n, n] @ [n, n] and its n."""
     sizes = (256, 512, 1024, 2048) if kind == "cpu" else (1024, 2048, 4096, 8192, 16384)
-    if name == "tfloat32" and (kind == "cpu" or not _has_tf32()):  # torch would take float32, and say nothing
-        raise ValueError("this machine cannot multiply tfloat32 matrices: NVIDIA GPUs since the A100 do")
     dtype = torch.float32 if name == "tfloat32" else getattr(torch, name)
     best = (0.0, 0)
     with _float32_products("tf32" if name == "tfloat32" else "ieee"):
