@@ -91,3 +91,11 @@ def test_torch_dtypes_have_their_own_name_and_size():
 def test_an_unknown_dtype_names_the_known_ones():
     with pytest.raises(ValueError, match="unknown dtype 'quint3'.*bfloat16"):
         units.dtype_name("quint3")
+
+
+@pytest.mark.parametrize(
+    "text, plain",
+    [("aten::mm", "aten::mm"), ("\x1b[31mred\x1b[0m", "red"), ("a\x00\u202eb\ud800", "ab"), ("Größe µs", "Größe µs")],
+)
+def test_plain_text_has_nothing_that_a_terminal_would_obey(text, plain):
+    assert units.plain(text) == plain

@@ -11,13 +11,12 @@ import argparse
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tutorial_lib import __version__
+from tutorial_lib import __version__, units
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError, RuntimeError, ImportError) as error:
-        print(f"tutorial_lib {chosen.command}: {_plain(' '.join(str(error).splitlines()))}", file=sys.stderr)
+        print(f"tutorial_lib {chosen.command}: {units.plain(' '.join(str(error).splitlines()))}", file=sys.stderr)
         return 2
     return 0
 
@@ -177,8 +176,6 @@ def _text(value: object) -> str | None:
 
 
 def _described(found: dict) -> Iterator[str]:
-    from tutorial_lib import units
-
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     steps = ", ".join(f"{s['step']}: {units.duration(s['duration_us'])}" for s in found["steps"][:8])
     steps += f", … ({len(found['steps']):,} in all)" if len(found["steps"]) > 8 else ""
@@ -200,13 +197,13 @@ def _described(found: dict) -> Iterator[str]:
     if found["step"] is not None:
         lines.insert(0, ("only", f"what belongs to step {found['step']}"))
     lines += [("note", note) for note in found["notes"]]
-    yield from (_plain(f"{name:<10}  {value}") for name, value in lines)
+    yield from (units.plain(f"{name:<10}  {value}") for name, value in lines)
     if found["top"]:
         yield ""
         yield f"{'total':>9}  {'count':>6}  {'median':>9}  work item"
     for item in found["top"]:
         total, median = units.duration(item["total_us"]), units.duration(item["median_us"])
-        name = _plain(item["decoded"] or item["name"])
+        name = units.plain(item["decoded"] or item["name"])
         short = name if len(name) <= 120 else f"{name[:119]}…"
         yield f"{total:>9}  {item['count']:>6,}  {median:>9}  {short}"
 
@@ -217,13 +214,13 @@ def _described(found: dict) -> Iterator[str]:
 def _kernel(chosen: argparse.Namespace) -> Iterator[str]:
     from tutorial_lib.kernel_names import decode
 
-    decoded = decode(_plain(chosen.name))
+    decoded = decode(units.plain(chosen.name))
     if chosen.json:
         yield _json(asdict(decoded))
         return
-    yield _plain(str(decoded))
-    width = max((len(_plain(token)) for token, _ in decoded.parts), default=0)
-    yield from (f"  {_plain(token):<{width}}  {_plain(meaning)}" for token, meaning in decoded.parts)
+    yield units.plain(str(decoded))
+    width = max((len(units.plain(token)) for token, _ in decoded.parts), default=0)
+    yield from (f"  {units.plain(token):<{width}}  {units.plain(meaning)}" for token, meaning in decoded.parts)
 
 
 # ----------------------------------------------------------------------------------------------------- record
@@ -243,7 +240,7 @@ def _record(chosen: argparse.Namespace) -> Iterator[str]:
         workloads = {chosen.only: workloads[chosen.only]}
     chosen.out.mkdir(parents=True, exist_ok=True)
     if problem:
-        print(f"on the CPU, since {_plain(problem)}", file=sys.stderr)
+        print(f"on the CPU, since {units.plain(problem)}", file=sys.stderr)
     for name, config in tqdm(workloads.items(), file=sys.stderr, unit="trace"):
         call, inputs = config.build(device), config.inputs(device)
         path = chosen.out / f"{name}-{device}.json.gz"
@@ -270,13 +267,6 @@ def _workloads(device: str, dtype: str) -> dict[str, object]:
 
 # Escape sequences, control characters and what turns the direction of text: a name in a file may hold any of
 # them.
-_UNSAFE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def _plain(text: str) -> str:
-    return _UNSAFE.sub("", text)
-
-
 def _json(value: object) -> str:
     return json.dumps(_finite(value), indent=1, allow_nan=False)
 

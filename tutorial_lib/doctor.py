@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import html
 import os
-import re
 import shutil
 import sys
 import sysconfig
@@ -61,7 +60,7 @@ class Report:
         lines += ["", *(["To get what is missing", *missing] if missing else ["Nothing is missing."])]
         for c in self.chapters:
             lines += ["", f"Chapter {c.chapter}", f"  runs here  {c.runs_here}", f"  instead    {c.instead}"]
-        return "\n".join(_plain(line) for line in lines)
+        return "\n".join(units.plain(line) for line in lines)
 
     __repr__ = __str__
 
@@ -71,7 +70,7 @@ class Report:
 
 
 def _html_table(caption: str, head: tuple[str, ...], rows: tuple) -> str:
-    cells = [[_plain(str(value or "")) for value in asdict(row).values()] for row in rows]
+    cells = [[units.plain(str(value or "")) for value in asdict(row).values()] for row in rows]
     body = "".join(
         f'<tr><th scope="row">{html.escape(first)}</th>'
         + "".join(f"<td>{html.escape(c)}</td>" for c in rest)
@@ -83,10 +82,6 @@ def _html_table(caption: str, head: tuple[str, ...], rows: tuple) -> str:
         f"<table><caption>{html.escape(caption)}</caption>"
         f"<thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
     )
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", "", text)
 
 
 def report() -> Report:

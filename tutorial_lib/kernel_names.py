@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from . import units
+
 _HEAD = 4096  # characters that are read: a name says what it says early, and this bounds the time it takes
 
 
@@ -63,7 +65,7 @@ def decode(name: str) -> KernelName:
 
 @lru_cache(maxsize=4096)
 def _decode(name: str) -> KernelName:
-    text = _plain(_printable(name).strip())
+    text = _plain(units.plain(name).strip())
     for family, opening, read in _FAMILIES:
         if (found := opening.search(text)) and (said := read(found)):
             return KernelName(name, family, **said)
@@ -83,7 +85,7 @@ _KINDS = {"gemm": "GEMM", "pointwise": "pointwise kernel", "unknown": "kernel", 
 
 def _title(kernel: KernelName) -> str:
     if kernel.family == "unknown":
-        return f"unknown kernel {_short(_printable(kernel.name[:_HEAD]), 60)}".rstrip()
+        return f"unknown kernel {_short(units.plain(kernel.name[:_HEAD]), 60)}".rstrip()
     noun, *rest = (kernel.variant or _KINDS.get(kernel.kind, kernel.kind)).split(", ")
     title = " ".join(filter(None, (_TITLES.get(kernel.family), noun)))
     return ", ".join([title + (f" for {kernel.arch}" if kernel.arch else ""), *rest])
@@ -121,10 +123,6 @@ def _count(number: int, noun: str) -> str:
 
 
 # Characters and types
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(filter(str.isprintable, text))
 
 
 def _short(text: str, width: int = 100) -> str:

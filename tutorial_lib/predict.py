@@ -9,7 +9,6 @@ reader's own prediction (`guess`) is the same noun.
 
 import html
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -195,7 +194,7 @@ class Prediction:
         lines = [
             (
                 "operators",
-                None if self.operators is None else " → ".join(map(_plain, self.operators)) or "none",
+                None if self.operators is None else " → ".join(map(units.plain, self.operators)) or "none",
             ),
             ("work items", _or_none(str, self.work_items)),
             ("launches", _or_none(str, self.launches)),
@@ -208,7 +207,7 @@ class Prediction:
 
     def _title(self) -> str:
         who = "A reader's prediction" if self.author == "reader" else "Prediction"
-        return f"{who} for one call" + (f" on {_plain(self.hardware)}" if self.hardware else "")
+        return f"{who} for one call" + (f" on {units.plain(self.hardware)}" if self.hardware else "")
 
     def __str__(self) -> str:
         lines = self._lines() or [("nothing", "no quantity was predicted")]
@@ -242,9 +241,9 @@ def _cells(item: WorkTime) -> tuple[str, ...]:
     work = item.work
     shapes = " ".join("[" + ", ".join(map(str, shape)) + "]" for shape in work.shapes)
     return (
-        _plain(work.operator),
+        units.plain(work.operator),
         shapes,
-        _plain(work.dtype),
+        units.plain(work.dtype),
         units.work(work.flops),
         units.data(work.bytes_moved),
         units.duration(item.limit_us),
@@ -256,11 +255,6 @@ def _cells(item: WorkTime) -> tuple[str, ...]:
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return ["  " + "  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _plain(text: str) -> str:
-    """Without control characters: an operator's name may come from a file somebody else wrote."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", "", text)
 
 
 def _or_none(write, value):

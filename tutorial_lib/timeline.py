@@ -547,5 +547,5 @@ def _branches(
 
 def _line(trace: Trace, row: int, times: bool) -> str:
     name, duration_us = trace.events.at[row, "name"], trace.events.at[row, "duration_us"]
-    text = re.sub(r"[\x00-\x1f\x7f-\x9f]", "\ufffd", name)  # a name may hold codes that a terminal would obey
+    text = units.plain(name)
     return f"{text}  {units.duration(duration_us)}" if times else text

@@ -5,6 +5,7 @@ scientific notation. Only sizes and names live here; how fast a dtype runs on a 
 """
 
 import math
+import re
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _SECONDS = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
@@ -88,6 +89,15 @@ def dtype_name(dtype: object) -> str:
 def itemsize(dtype: object) -> int:
     """Bytes of one element of this dtype, which may be spelled as in `dtype_name`."""
     return _ITEMSIZE[dtype_name(dtype)]
+
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+def plain(text: str) -> str:
+    """The text without terminal sequences and other characters that print nothing: names come from others' files."""
+    text = _ANSI.sub("", text)
+    return text if text.isprintable() else "".join(filter(str.isprintable, text))
 
 
 def _checked(value: float, what: str) -> float:

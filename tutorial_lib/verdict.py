@@ -256,7 +256,7 @@ def _unexpected(case: _Case, step: _Step, rows: pd.DataFrame) -> str:
         return "of operators not predicted: " + _places(step, others, case.clock)
     extra, missing = _left_over(rows, [(item.work.operator, item.work.kind) for item in items])
     texts = ["unexpected: " + _places(step, extra, case.clock)] if len(extra) else []
-    return "; ".join(texts + ([f"missing: {', '.join(map(_plain, missing))}"] if missing else []))
+    return "; ".join(texts + ([f"missing: {', '.join(map(units.plain, missing))}"] if missing else []))
 
 
 def _left_over(rows: pd.DataFrame, wanted: Sequence[tuple[str, str]]) -> tuple[pd.DataFrame, list[str]]:
@@ -326,8 +326,8 @@ def _problems(absent: Counter[str], extra: pd.DataFrame, step: _Step, clock: boo
     extra = extra[~extra["name"].isin(moved)]
     extra = extra.assign(inside=_around(extra.index, step.operators))
     texts = {
-        "missing": ", ".join(map(_plain, missing)),
-        "in another order": ", ".join(map(_plain, moved.elements())),
+        "missing": ", ".join(map(units.plain, missing)),
+        "in another order": ", ".join(map(units.plain, moved.elements())),
         "not predicted": _places(step, extra, clock) if len(extra) else "",
     }
     return [f"{problem}: {text}" for problem, text in texts.items() if text]
@@ -429,12 +429,12 @@ def _by_operator(case: _Case, step: _Step, quantity: str, of: Callable[[Work], i
         predicted[item.work.operator] += of(item.work)
     if not case.prediction.items:
         return "counted: " + _some(
-            [f"{_plain(name)} {write(value)}" for name, value in traced.most_common() if value]
+            [f"{units.plain(name)} {write(value)}" for name, value in traced.most_common() if value]
         )
     names = [name for name in dict.fromkeys([*predicted, *traced]) if predicted[name] != traced[name]]
     return _some(
         [
-            f"{_plain(name)} {' against '.join(_distinct(write, traced[name], predicted[name]))}"
+            f"{units.plain(name)} {' against '.join(_distinct(write, traced[name], predicted[name]))}"
             for name in names
         ]
     )
@@ -548,7 +548,7 @@ def _other_machine(case: _Case) -> Iterable[str]:
     except machines.UnknownHardware:
         traced_card = traced
     if traced_card != predicted:
-        yield f"the time was predicted for {_plain(predicted)} and traced on {_plain(traced)}"
+        yield f"the time was predicted for {units.plain(predicted)} and traced on {units.plain(traced)}"
 
 
 # ---------------------------------------------------------------------------------------------- text and HTML
@@ -565,7 +565,7 @@ def _title(verdict: Verdict) -> str:
         f"{counts[r]} {one if counts[r] == 1 else many}" for r, (one, many) in words.items() if counts[r]
     )
     whose = "a reader's prediction" if verdict.author == "reader" else "the prediction"
-    on = f" for {_plain(verdict.hardware)}" if verdict.hardware else ""
+    on = f" for {units.plain(verdict.hardware)}" if verdict.hardware else ""
     return f"Verdict on {whose}{on}: {summary or 'no quantity was predicted'}"
 
 
@@ -596,13 +596,8 @@ def _sequence(names: Sequence[str]) -> str:
 
 
 def _short(name: str) -> str:
-    name = _plain(name).removeprefix("void ")
+    name = units.plain(name).removeprefix("void ")
     return name if len(name) <= 50 else name[:49] + "…"
-
-
-def _plain(text: str) -> str:
-    """Without control characters: names come from files that others wrote."""
-    return "".join(c for c in text if c.isprintable())
 
 
 def _text(verdict: Verdict) -> str:
