@@ -207,7 +207,7 @@ def test_a_copy_has_no_place_and_is_named():
     items = predict.predict([cost.matmul(64, 64, 64, "bfloat16"), cost.copy(64, "bfloat16")], A100).items
     key = [text.get_text() for text in figures.roofline(A100, items).legends[0].get_texts()]
     assert (
-        key[0].startswith("1 aten::mm 64×64 64×64") and key[-1] == "no arithmetic, so not shown: aten::copy_"
+        key[1].startswith("1 aten::mm 64×64 64×64") and key[-1] == "no arithmetic, so not shown: aten::copy_"
     )
 
 
@@ -318,3 +318,12 @@ def test_nothing_leaves_the_picture(make):
     drawn_on = shown.get_tightbbox(FigureCanvasAgg(shown).get_renderer())  # inches
     assert drawn_on.x0 >= 0 and drawn_on.x1 <= shown.get_figwidth()
     assert drawn_on.y0 >= 0 and drawn_on.y1 <= shown.get_figheight()
+
+
+def test_a_timeline_says_where_it_was_recorded_or_that_it_was_drawn():
+    drawn = figures.timeline(trace.by_hand(), step=3)
+    assert "drawn by hand, not measured" in [text.get_text() for text in drawn.axes[0].texts]
+    events = [{"cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 0, "dur": 9}]
+    stamp = {"device": {"name": "a CPU"}, "versions": {"torch": "2.13.0"}}
+    shown = figures.timeline(trace.from_events(events, tutorial_lib=stamp))
+    assert "a CPU, torch 2.13.0" in [text.get_text() for text in shown.axes[0].texts]

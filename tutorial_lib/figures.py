@@ -85,7 +85,9 @@ def timeline(
         if any(name in set(lane.bars["look"]) for lane in shown)
     ]
     rows = _key_height(ceil(len(key) / 2))
-    figure, axes = _drawing(height=height + 0.6 + rows, left=0.2, right=0.2, top=0.08, plot=max(height, 0.3))
+    figure, axes = _drawing(
+        height=height + 0.6 + _WHERE + rows, left=0.2, right=0.2, top=0.08, plot=max(height, 0.3)
+    )
     axes.set(xlim=window, ylim=(max(height, 0.3), 0), yticks=[])
     for lane, top in zip(shown, tops, strict=True):
         _draw_lane(axes, lane, top)
@@ -93,6 +95,7 @@ def timeline(
     if not shown:
         _write(axes, 0.5, 0.5, _EMPTY, transform=axes.transAxes, ha="center", size=_TEXT)
     _trace_time(axes, window)
+    _where(axes, _recorded_on(trace))
     _key(figure, key, columns=2)
     return figure
 
@@ -367,13 +370,17 @@ def predicted_and_measured(rows: Iterable[tuple[str, object, object]]) -> Figure
     times = [us for _, p, m in rows for us in (p.limit_us, p.low_us, p.high_us, *(m or ())) if us]
     logarithmic = max(times) > 30 * min(times)
     scale, unit = _time_unit(max(times)) if not logarithmic else (1.0, "µs")
-    figure, axes = _drawing(height=0.46 * len(rows) + 0.88, left=0.15, right=0.25, bottom=0.78, top=0.1)
+    figure, axes = _drawing(
+        height=0.46 * len(rows) + 0.88 + _WHERE, left=0.15, right=0.25, bottom=0.78 + _WHERE, top=0.1
+    )
     for row, (label, prediction, measured) in enumerate(rows):
         _band_row(axes, row, label, prediction, measured, scale)
     _time_axis(axes, [us / scale for us in times], logarithmic)
     axes.set_ylim(len(rows) - 0.3, -0.62)
     axes.set_yticks([])
     _label(axes, f"time ({unit}{', logarithmic' if logarithmic else ''})")
+    machines = dict.fromkeys(getattr(prediction, "hardware", None) for _, prediction, _ in rows)
+    _where(axes, "predicted for " + ", ".join(filter(None, machines)) if any(machines) else "")
     axes.grid(axis="x", color="#DDDDDD", lw=0.6)
     _key(figure, _labelled(axes), columns=3)
     return figure
@@ -562,7 +569,7 @@ def _rates(card: Hardware, items: Sequence[WorkTime]) -> list[tuple[str, float]]
 
 def _cards_key(cards: Sequence[Hardware]) -> list[tuple[Artist, str]]:
     if len(cards) == 1:
-        return []
+        return [(Line2D([], [], color=BLACK, lw=1.8), f"{cards[0].name}, {_source_kind(cards[0])}")]
     styles = [_card_style(cards, card) for card in cards]
     lines = [Line2D([], [], color=colour, ls=style, lw=1.8) for colour, style in styles]
     return [
@@ -801,6 +808,28 @@ def _write(
         annotation_clip=False,
         bbox={"fc": "white", "ec": "none", "pad": 0.6, "alpha": 0.85} if backed else None,
     )
+
+
+_WHERE = 0.17  # inches: the line below a time axis that says which machine it is about
+
+
+def _where(axes: Axes, text: str) -> None:
+    """Small and grey, below the label of the x axis."""
+    _write(
+        axes, 0.5, 0, _elided(text, _room(_WIDTH - 0.4, _SMALL)), offset=(0, -37), transform=axes.transAxes,
+        ha="center", color=GREY,
+    )  # fmt: skip
+
+
+def _recorded_on(trace: Trace) -> str:
+    if trace.metadata.get("tutorial_lib", {}).get("drawn_by_hand"):
+        return "drawn by hand, not measured"
+    version = trace.versions.get("torch")
+    return ", ".join(filter(None, (trace.device, f"torch {version}" if version else None)))
+
+
+def _source_kind(card: Hardware) -> str:
+    return "calibrated" if card.measured else "datasheet rates"
 
 
 def _label(axes: Axes, x: str, y: str = "") -> None:

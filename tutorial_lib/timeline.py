@@ -11,6 +11,7 @@ CPU operator's time went to one core or to several.
 """
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ import pandas as pd
 from tutorial_lib import units
 from tutorial_lib.trace import GPU_WORK, Trace
 
-_STEP = re.compile(r"ProfilerStep#(\d+)")
+_STEP = re.compile(r"ProfilerStep#([0-9]{1,18})")  # what an int64 holds
 _CALLS = ("runtime", "driver")
 _LAUNCH = re.compile(r"(cuda|cu|hip)((Ext)?(Module)?Launch(?!Host)|GraphLaunch|Memcpy|Memset)")
 _WAIT = re.compile(r"(cuda|cu|hip)\w*Synchronize")
@@ -45,14 +46,18 @@ def steps(trace: Trace) -> pd.DataFrame:
 
 
 def _step_at(trace: Trace, start_us: pd.Series) -> pd.arrays.IntegerArray:
-    """The step in whose window each time lies, missing outside of all steps and for a missing time."""
-    known = steps(trace)
+    """The step in whose window each time lies, missing outside of all steps and for a missing time.
+
+    Of several, as when the traces of two processes were merged, it is the one that began last.
+    """
     times = start_us.to_numpy(dtype=float, na_value=np.nan)
-    last = np.searchsorted(known["start_us"], times, side="right") - 1  # the last step that began before
-    inside = (last >= 0) & ~np.isnan(times)
-    inside[inside] = times[inside] <= known["end_us"].to_numpy()[last[inside]]
-    numbers = np.where(inside, np.append(known["step"].to_numpy(), 0)[last], 0)
-    return pd.arrays.IntegerArray(numbers.astype(np.int64), ~inside)
+    order, known = np.argsort(times), steps(trace)
+    first = np.searchsorted(times, known["start_us"], "left", order)
+    last = np.searchsorted(times, known["end_us"], "right", order)
+    numbers, outside = np.zeros(len(times), dtype=np.int64), np.ones(len(times), dtype=bool)
+    for number, begin, end in zip(known["step"], first, last, strict=True):
+        numbers[order[begin:end]], outside[order[begin:end]] = number, False
+    return pd.arrays.IntegerArray(numbers, outside)
 
 
 def _of_step(trace: Trace, frame: pd.DataFrame, step: int | None) -> pd.DataFrame:
@@ -65,11 +70,16 @@ def _of_step(trace: Trace, frame: pd.DataFrame, step: int | None) -> pd.DataFram
 def _window(trace: Trace, step: int) -> tuple[float, float]:
     known = steps(trace).set_index("step")
     if step not in known.index:
-        raise ValueError(
-            f"{trace.path}: has no step {step}; its steps: {', '.join(map(str, known.index)) or 'none'}"
-        )
+        raise ValueError(f"{trace.path}: has no step {step}; its steps: {listed(known.index)}")
     own = known.loc[[step]]
     return float(own["start_us"].min()), float(own["end_us"].max())
+
+
+def listed(names: Iterable[object]) -> str:
+    """Names for an error message: on one line, and the first dozen of many."""
+    shown = [units.plain(str(name)) for name in names]
+    cut = [name if len(name) <= 60 else f"{name[:59]}…" for name in shown[:12]]
+    return ", ".join(cut + ["…"] * (len(shown) > 12)) or "none"
 
 
 # ---------------------------------------------------------------------------------------- operators
@@ -513,12 +523,16 @@ def chain(
     found = operators(trace, step)
     chosen = found.index[found["name"] == name]
     if chosen.empty:
-        known = sorted(set(found["name"]))
-        shown = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
-        raise ValueError(f"{trace.path}: has no operator {name!r}; it has {shown or 'no operators'}")
+        known = listed(sorted(set(found["name"])))
+        raise ValueError(f"{trace.path}: has no operator {name!r}; it has {known}")
     inside = _children(trace, launches)
     lines = [_line(trace, chosen[0], times)]
-    _branches(trace, inside, chosen[0], "", times, lines)
+    try:
+        _branches(trace, inside, chosen[0], "", times, lines)
+    except RecursionError:
+        raise ValueError(
+            f"{trace.path}: {listed([name])} is nested too deeply for a tree; ask operators()"
+        ) from None
     return "\n".join(lines)
 
 

@@ -9,16 +9,20 @@ down in `Trace.notes`. Not covered: instant events, counters and flow arrows (a 
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from tutorial_lib import units
 
 # numpy and pandas take five times as long to import as all else here, so the functions that need them import
 # them.
@@ -92,13 +96,21 @@ class Trace:
         return bool(self.events["kind"].isin(GPU_WORK).any())
 
     def __repr__(self) -> str:
-        return f"Trace({self.path!r}: {len(self.events):,} events, device {self.device or 'not recorded'})"
+        device = _short(units.plain(self.device or "not recorded"))
+        return f"Trace({self.path!r}: {len(self.events):,} events, device {device})"
 
 
 def read_trace(path: str | PathLike[str]) -> Trace:
     """The trace in this .json or .json.gz file; TraceError with the place and the remedy if there is none."""
     path = fspath(path)
-    return _trace(_text(path), path)
+    try:
+        text, notes = _text(path)
+        trace = _trace(text, path)
+    except RecursionError:
+        raise TraceError(f"{path}: is JSON but no trace, it is nested too deeply; give a profiler's trace") from None
+    except MemoryError:
+        raise TraceError(f"{path}: does not fit into this machine's memory; record fewer steps") from None
+    return replace(trace, notes=(*notes, *trace.notes))
 
 
 def from_events(events: Iterable[dict[str, Any]], **top_level: Any) -> Trace:
@@ -117,9 +129,12 @@ def by_hand() -> Trace:
 # ------------------------------------------------------------------------------------ bytes to text
 
 
-def _text(path: str) -> bytes:
+def _text(path: str) -> tuple[bytes, list[str]]:
+    """The file's text, and notes on what was left out of it."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):  # /dev/zero never ends
+                raise OSError("a device, not a file")
             data = file.read()
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file; check the path, or record a trace") from None
@@ -127,15 +142,24 @@ def _text(path: str) -> bytes:
         raise TraceError(f"{path}: is a directory; name one .json or .json.gz file in it") from None
     except (OSError, ValueError) as error:
         raise TraceError(f"{path}: cannot be opened ({error}); check its name and permissions") from None
-    if data[:2] == b"\x1f\x8b":
-        data = _gunzip(data, path)
+    data, rest = _gunzip(data, path) if data[:2] == b"\x1f\x8b" else (data, b"")
     data = data.removeprefix(b"\xef\xbb\xbf")
     if not data.strip():
         raise TraceError(f"{path}: the file is empty; the export did not finish, so record again")
-    return data
+    after = _count(len(rest), "byte", "bytes") + " after the gzip data; left out"
+    return data, [after] if rest.strip(b"\0") else []  # zeros only pad a block
 
 
-def _gunzip(data: bytes, path: str) -> bytes:
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a named pipe that nobody writes to as an empty file; other pipes are waited for as usual."""
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def _gunzip(data: bytes, path: str) -> tuple[bytes, bytes]:
+    """The text of all members, and what follows them."""
     parts, rest = [], data
     while rest[:2] == b"\x1f\x8b":
         member = zlib.decompressobj(wbits=31)
@@ -153,7 +177,7 @@ def _gunzip(data: bytes, path: str) -> bytes:
                 "copy the whole file, or record again"
             )
         rest = member.unused_data
-    return b"".join(parts)
+    return b"".join(parts), rest
 
 
 # ----------------------------------------------------------------------------------- text to events
@@ -249,7 +273,7 @@ def _parse(text: bytes, path: str) -> tuple[pd.DataFrame, dict[str, Any], list[s
         else:
             entries = msgspec.json.decode(text, type=_File).entries
             top = _top(text, entries)
-    except (msgspec.ValidationError, RecursionError):
+    except msgspec.ValidationError:
         raise TraceError(
             f'{path}: is JSON but no trace, it has no "traceEvents" list; '
             "give the file that export_chrome_trace wrote"
@@ -314,7 +338,7 @@ def _timed(entries: list[msgspec.Raw], first: int, lost: _Lost) -> tuple[list[_E
         events = msgspec.json.decode(b"[" + b",".join(entries) + b"]", type=list[_Event])
     except msgspec.ValidationError:  # some value has a type that no torch wrote
         events = [_lenient(entry, first + row, lost) for row, entry in enumerate(entries)]
-    ts_us = np.array([event.ts for event in events if event.ph == "X"], dtype=float)
+    ts_us = _times_us([event.ts for event in events if event.ph == "X"])
     known = ts_us[~np.isnan(ts_us)]
     if (known >= 2**43).any() and (known % 1 != 0).any():
         exact = [_digits_ns(entry) for entry, event in zip(entries, events, strict=True) if event.ph == "X"]
@@ -324,6 +348,18 @@ def _timed(entries: list[msgspec.Raw], first: int, lost: _Lost) -> tuple[list[_E
         start_ns = whole_us.astype(np.int64) * 1000 + np.rint(part_us * 1000).astype(np.int64)
         start_ns[np.isnan(ts_us)] = _MISSING
     return [event for event in events if event.ph == "X"], start_ns
+
+
+_LONGEST_US = 2.0**51  # 71 years: since 1970 that is 2041, and the sum of two such times in ns is an int64
+
+
+def _times_us(values: list[float | None]) -> np.ndarray:
+    """Times in µs; NaN where there is none or none that a clock could show."""
+    import numpy as np
+
+    times_us = np.array(values, dtype=float)
+    times_us[~(np.abs(times_us) < _LONGEST_US)] = np.nan
+    return times_us
 
 
 @dataclass
@@ -363,7 +399,9 @@ def _lenient(entry: msgspec.Raw, number: int, lost: _Lost) -> _Event:
 
 def _digits_ns(entry: msgspec.Raw) -> int:
     found = re.fullmatch(rb'"?(\d+)(?:\.(\d+))?"?', bytes(msgspec.json.decode(entry, type=_ExactTime).ts))
-    return int(found[1]) * 1000 + int((found[2] or b"")[:3].ljust(3, b"0")) if found else _MISSING
+    if not found or int(found[1]) >= _LONGEST_US:
+        return _MISSING
+    return int(found[1]) * 1000 + int((found[2] or b"")[:3].ljust(3, b"0"))
 
 
 # -------------------------------------------------------------------------------- events to a table
@@ -396,7 +434,7 @@ def _columns(events: list[_Event], start_ns: np.ndarray, texts: _Texts) -> dict[
         "name": np.array([texts[event.name] for event in events], dtype=object),
         "kind": np.array(_kinds(events), dtype=np.int8),
         "start_ns": start_ns,
-        "duration_us": np.array([event.dur for event in events], dtype=float),
+        "duration_us": _times_us([event.dur for event in events]),
         "pid": np.array([texts[event.pid] for event in events], dtype=object),
         "thread": np.array([texts[event.tid] for event in events], dtype=object),
     }
@@ -522,7 +560,7 @@ def _tell_unfinished(names: np.ndarray, notes: list[str]) -> None:
     if len(names):
         said = _count(len(names), "event has", "events have")
         notes.append(
-            f"{said} no valid duration (the first is {names[0]!r}), as when the profiler stops before "
+            f"{said} no valid duration (the first is {_short(names[0])!r}), as when the profiler stops before "
             "they end; counted as 0 µs"
         )
 
@@ -674,6 +712,10 @@ def _not_json(error: ValueError, text: bytes, path: str) -> TraceError:
     return TraceError(
         f"{path}: the JSON is broken at byte {at:,}, line {line:,}; copy the file again, or record again"
     )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 120 else f"{text[:119]}…"
 
 
 def _count(number: int, one: str, many: str) -> str:

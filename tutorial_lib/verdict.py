@@ -155,11 +155,9 @@ class _Case:
 
 
 def _steps(trace: Trace, step: int | None) -> tuple[_Step, ...]:
-    found = [int(number) for number in timeline.steps(trace)["step"]]
+    found = list(dict.fromkeys(map(int, timeline.steps(trace)["step"])))  # merged traces have some twice
     if step is not None and step not in found:
-        raise ValueError(
-            f"{trace.path}: has no step {step}; its steps: {', '.join(map(str, found)) or 'none'}"
-        )
+        raise ValueError(f"{trace.path}: has no step {step}; its steps: {timeline.listed(found)}")
     numbers = [step] if step is not None else found or [None]
     frames = timeline.operators(trace), _items(trace), timeline.launches(trace)
     return tuple(_Step(number, *(_within(frame, number) for frame in frames)) for number in numbers)
@@ -306,18 +304,20 @@ def _compared(predicted: Sequence[str], step: _Step, clock: bool) -> tuple[tuple
         ((o, _alignment(predicted, list(o["name"]))) for o in orders), key=lambda found: len(found[1])
     )
     matched = {order.index[there] for _, there in pairs}
-    parents = step.operators["parent"].to_dict()
-    extra = order[[row not in matched and not _below(row, matched, parents) for row in order.index]]
+    inside = _inside(matched, step.operators["parent"])
+    extra = order[~order.index.isin(matched | inside)]
     absent = Counter(name for i, name in enumerate(predicted) if i not in {here for here, _ in pairs})
-    shown = order[[row in matched or row in extra.index for row in order.index]]
+    shown = order[order.index.isin(matched) | order.index.isin(extra.index)]
     return tuple(shown["name"]), _problems(absent, extra, step, clock)
 
 
-def _below(row: int, above: set[int], parents: dict[int, int]) -> bool:
-    while (row := parents.get(row, pd.NA)) is not pd.NA:
-        if row in above:
-            return True
-    return False
+def _inside(rows: set[int], parents: pd.Series) -> set[int]:
+    """The rows below these; `parents` has a parent before its children."""
+    found: set[int] = set()
+    for row, parent in parents.dropna().items():
+        if parent in rows or parent in found:
+            found.add(row)
+    return found
 
 
 def _problems(absent: Counter[str], extra: pd.DataFrame, step: _Step, clock: bool) -> list[str]:
@@ -392,12 +392,13 @@ def _costs(called: pd.Series, items: pd.DataFrame, operators: pd.DataFrame) -> l
     output back. A CPU dispatches aten::copy_ for that, an operator of its own; CUDA's addmm starts a memcpy
     or a copy kernel itself.
     """
-    if called["name"] not in _WITH_ADDEND or not called["shapes"]:
-        return [_cost(called)]
+    whole = _cost(called)
+    if called["name"] not in _WITH_ADDEND or whole is None:
+        return [whole]
     copies = operators[operators["name"] == "aten::copy_"]
     dispatched = bool((copies["parent"] == called.name).any())
     if not dispatched and (len(items) < 2 or not (items["work"] == "copy").any()):
-        return [_cost(called)]
+        return [whole]
     addend, left, right = called["shapes"][:3]
     output = (*left[:-1], right[-1])
     contiguous = tuple(math.prod(output[i + 1 :]) for i in range(len(output)))
