@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for line in chosen.run(chosen):
             print(line)
-        sys.stdout.flush()
+        print(end="", flush=True)  # there is no sys.stdout to flush where it was closed
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError, RuntimeError, ImportError) as error:
@@ -72,10 +73,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError("must be 0 or more")
-    return number
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"must be a whole number of 0 or more, got {text[:20]!r}")
+    return int(text)
 
 
 # ----------------------------------------------------------------------------------------------------- doctor
@@ -107,8 +107,9 @@ def _found(trace, step: int | None, top: int) -> dict[str, object]:
 
     steps = timeline.steps(trace)
     if step is not None and step not in set(steps["step"]):
-        known = ", ".join(map(str, steps["step"].head(20))) or "none"
-        raise ValueError(f"{trace.path}: has no ProfilerStep#{step}; its steps: {known}")
+        raise ValueError(
+            f"{trace.path}: has no ProfilerStep#{step}; its steps: {timeline.listed(steps['step'])}"
+        )
     kernels, items = timeline.kernels(trace, step), timeline.work_items(trace, step)
     recorded = (trace.metadata or {}).get("tutorial_lib")
     recorded = recorded if isinstance(recorded, dict) else {}
@@ -197,15 +198,18 @@ def _described(found: dict) -> Iterator[str]:
     if found["step"] is not None:
         lines.insert(0, ("only", f"what belongs to step {found['step']}"))
     lines += [("note", note) for note in found["notes"]]
-    yield from (units.plain(f"{name:<10}  {value}") for name, value in lines)
+    yield from (_cut(units.plain(f"{name:<10}  {value}"), 1000) for name, value in lines)
     if found["top"]:
         yield ""
         yield f"{'total':>9}  {'count':>6}  {'median':>9}  work item"
     for item in found["top"]:
         total, median = units.duration(item["total_us"]), units.duration(item["median_us"])
-        name = units.plain(item["decoded"] or item["name"])
-        short = name if len(name) <= 120 else f"{name[:119]}…"
-        yield f"{total:>9}  {item['count']:>6,}  {median:>9}  {short}"
+        name = _cut(units.plain(item["decoded"] or item["name"]), 120)
+        yield f"{total:>9}  {item['count']:>6,}  {median:>9}  {name}"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 # ----------------------------------------------------------------------------------------------------- kernel
@@ -238,7 +242,10 @@ def _record(chosen: argparse.Namespace) -> Iterator[str]:
         if chosen.only not in workloads:
             raise ValueError(f"--only {chosen.only}: no such workload; known: {', '.join(workloads)}")
         workloads = {chosen.only: workloads[chosen.only]}
-    chosen.out.mkdir(parents=True, exist_ok=True)
+    try:
+        chosen.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {chosen.out}: no folder can be there ({error.strerror})") from None
     if problem:
         print(f"on the CPU, since {units.plain(problem)}", file=sys.stderr)
     for name, config in tqdm(workloads.items(), file=sys.stderr, unit="trace"):

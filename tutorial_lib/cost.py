@@ -18,6 +18,8 @@ import ast
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
+from operator import index
 from typing import TYPE_CHECKING
 
 from tutorial_lib import units
@@ -118,11 +120,20 @@ def table(work: Iterable[Work]) -> "pd.DataFrame":
     return pd.DataFrame(rows, columns=["operator", "shapes", "dtype", "FLOPs", "bytes", "FLOP/byte"])
 
 
+def _whole(**sizes: int) -> list[int]:
+    """The sizes as Python's own numbers, which never overflow; ValueError for what no tensor has."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, Integral) or not 0 <= size < 2**63:
+            raise ValueError(f"{name} is a whole number of 0 or more, got {size!r}")
+    return [int(size) for size in sizes.values()]
+
+
 # -------------------------------------------------------------------------------------------- matrix products
 
 
 def matmul(m: int, k: int, n: int, dtype: str, *, batch: int = 1) -> Work:
     """[m, k] @ [k, n], `batch` times: 2·m·n·k FLOPs each; factors read once, the product written once."""
+    m, k, n, batch = _whole(m=m, k=k, n=n, batch=batch)
     dtype, shapes = dtype_name(dtype), ((m, k), (k, n))
     if batch != 1:
         shapes = tuple((batch, *shape) for shape in shapes)
@@ -133,6 +144,7 @@ def matmul(m: int, k: int, n: int, dtype: str, *, batch: int = 1) -> Work:
 
 def addmm(m: int, k: int, n: int, dtype: str, *, bias_elements: int) -> Work:
     """bias + [m, k] @ [k, n] in one kernel, whose epilogue reads the bias once: n elements, m·n if full."""
+    m, k, n, bias_elements = _whole(m=m, k=k, n=n, bias_elements=bias_elements)
     product = matmul(m, k, n, dtype)
     bias = Cost(0, bias_elements * itemsize(dtype), vector_flops=m * n)
     addend = (m, n) if bias_elements == m * n != n else (bias_elements,)
@@ -142,8 +154,9 @@ def addmm(m: int, k: int, n: int, dtype: str, *, bias_elements: int) -> Work:
 
 def baddbmm(m: int, k: int, n: int, dtype: str, *, batch: int, addend_elements: int | None = None) -> Work:
     """addend + [m, k] @ [k, n], `batch` times, in one kernel; `addend_elements` are fewer if broadcast."""
+    m, k, n, batch = _whole(m=m, k=k, n=n, batch=batch)
     product = matmul(m, k, n, dtype, batch=batch)
-    read = batch * m * n if addend_elements is None else addend_elements
+    (read,) = (batch * m * n,) if addend_elements is None else _whole(addend_elements=addend_elements)
     addend = Cost(0, read * itemsize(dtype), vector_flops=batch * m * n)
     shapes = ((batch, m, n), (batch, m, k), (batch, k, n))
     return replace(product, operator="aten::baddbmm", cost=product.cost + addend, shapes=shapes)
@@ -156,6 +169,9 @@ def pointwise(
     operator: str, *, elements: int, dtype: str, reads: int, writes: int = 1, flops_per_element: int = 1
 ) -> Work:
     """An element-by-element operation on `reads` inputs and `writes` outputs of the same size and dtype."""
+    elements, reads, writes, flops_per_element = _whole(
+        elements=elements, reads=reads, writes=writes, flops_per_element=flops_per_element
+    )
     dtype = dtype_name(dtype)
     cost = Cost(0, (reads + writes) * elements * itemsize(dtype), elements * flops_per_element)
     return Work(operator, "pointwise", dtype, cost, ((elements,),) * reads)
@@ -165,12 +181,14 @@ def copy(elements: int, dtype: str, *, read_elements: int | None = None, to: str
     """Write `elements` in dtype `to` or `dtype`, reading `read_elements` of `dtype`: fewer if broadcast."""
     source, target = dtype_name(dtype), dtype_name(to or dtype)
     read = elements if read_elements is None else read_elements
+    elements, read = _whole(elements=elements, read_elements=read)
     cost = Cost(0, read * itemsize(source) + elements * itemsize(target))
     return Work("aten::copy_", "copy", target, cost, ((elements,), (read,)))
 
 
 def softmax(rows: int, columns: int, dtype: str) -> Work:
     """Softmax of each row, read and written once; 5 operations an element: max, -, exp, sum, divide."""
+    rows, columns = _whole(rows=rows, columns=columns)
     dtype = dtype_name(dtype)
     cost = Cost(0, 2 * rows * columns * itemsize(dtype), 5 * rows * columns)
     return Work("aten::_softmax", "reduction", dtype, cost, ((rows, columns),))
@@ -181,6 +199,7 @@ def layer_norm(rows: int, columns: int, dtype: str) -> Work:
 
     8 operations an element: sum for the mean; -, square, sum for the variance; -, ·1/σ, ·weight, +bias.
     """
+    rows, columns = _whole(rows=rows, columns=columns)
     dtype = dtype_name(dtype)
     moved = (2 * rows * columns + 2 * columns) * itemsize(dtype) + 2 * rows * _statistic_size(dtype)
     shapes = ((rows, columns), (columns,), (columns,))
@@ -189,6 +208,7 @@ def layer_norm(rows: int, columns: int, dtype: str) -> Work:
 
 def reduction(operator: str, *, elements: int, outputs: int, dtype: str, to: str | None = None) -> Work:
     """Read `elements`, combine each with one operation, write `outputs` of dtype `to` (or the same)."""
+    elements, outputs = _whole(elements=elements, outputs=outputs)
     dtype = dtype_name(dtype)
     cost = Cost(0, elements * itemsize(dtype) + outputs * itemsize(to or dtype), elements)
     return Work(operator, "reduction", dtype, cost, ((elements,),))
@@ -211,7 +231,15 @@ def attention(
     causal run included (its size is `skippable_flops`). 5 vector operations a score. The log-sum-exp that a
     backward pass needs, 4 bytes a query row, is not counted.
     """
-    q, kv = (batch, heads, q_len, head_dim), (batch, kv_heads or heads, kv_len, head_dim)
+    batch, heads, q_len, kv_len, head_dim, kv_heads = _whole(
+        batch=batch,
+        heads=heads,
+        q_len=q_len,
+        kv_len=kv_len,
+        head_dim=head_dim,
+        kv_heads=heads if kv_heads is None else kv_heads,
+    )
+    q, kv = (batch, heads, q_len, head_dim), (batch, kv_heads, kv_len, head_dim)
     return _attention("aten::scaled_dot_product_attention", dtype_name(dtype), (q, kv, kv), causal=causal)
 
 
@@ -333,15 +361,17 @@ _NO_TENSOR = {"", "none", "scalar", "scalarlist", "genericlist"}
 
 
 def _argument(shape, dtype, strides) -> _Argument:
+    if shape is not None and not isinstance(shape, (list, tuple)):
+        raise TypeError(f"a shape is a list of sizes, got {shape!r}")
     if shape and isinstance(shape[0], (list, tuple)):
         each = [dtype] * len(shape) if isinstance(dtype, str) or not isinstance(dtype, Sequence) else dtype
         inner = strides if strides is not None and len(strides) == len(shape) else [None] * len(shape)
         return tuple(_argument(s, d, st) for s, d, st in zip(shape, each, inner, strict=True))
     if dtype is None or str(dtype).strip().lower() in _NO_TENSOR or shape is None:
         return None
-    sizes = tuple(int(size) for size in shape)
-    if min(sizes, default=0) < 0:
-        raise ValueError(f"negative size in {sizes}")
+    sizes = tuple(map(index, shape))
+    if min(sizes, default=0) < 0 or math.prod(sizes) >= 2**63:
+        raise ValueError(f"no tensor has the shape {sizes}")
     return _Tensor(sizes, dtype_name(dtype), tuple(strides) if strides is not None else None)
 
 
@@ -353,7 +383,7 @@ def _literal(value: object) -> object:
         return None
     try:
         return ast.literal_eval(value.strip())
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all that literal_eval raises
         return value.strip()
 
 
@@ -585,7 +615,7 @@ def _to_copy(call: _Call) -> Work | None:
 
 def _cat(call: _Call) -> Work | None:
     parts = call.arguments[0] if call.arguments else None
-    if not isinstance(parts, tuple) or not parts or None in parts:
+    if not isinstance(parts, tuple) or not parts or not all(isinstance(t, _Tensor) for t in parts):
         return None
     dtype = _fold([t.dtype for t in parts])
     moved = _read(parts) + sum(t.elements for t in parts) * itemsize(dtype)
@@ -697,7 +727,7 @@ def _norm(call: _Call, *, operations: int, statistics: int) -> Work | None:
 def _row_length(call: _Call, x: _Tensor | None, parameters: Sequence[_Tensor]) -> int | None:
     shape = call.value(1)
     if isinstance(shape, (list, tuple)):
-        return math.prod(shape)
+        return math.prod(shape) if all(isinstance(size, int) and size >= 0 for size in shape) else None
     return parameters[0].elements if x is not None and parameters else None
 
 
@@ -854,10 +884,12 @@ def _convolution(call: _Call) -> Work | None:
         return None
     x, weight = _shapes(both)  # [batch, in, *space] and [out, in / groups, *kernel]
     settings = [_per_dimension(call.value(p), len(weight) - 2) for p in (stride_at, padding_at, dilation_at)]
-    if len(weight) < 3 or len(x) != len(weight) or None in settings:
+    if len(weight) < 3 or len(x) != len(weight) or None in settings or min(settings[0]) < 1:
         return None
     sizes = zip(x[2:], weight[2:], *settings, strict=True)
     space = [(n + 2 * pad - dil * (kernel - 1) - 1) // step + 1 for n, kernel, step, pad, dil in sizes]
+    if not all(0 <= n < 2**63 for n in space):
+        return None
     outputs = x[0] * weight[0] * math.prod(space)
     return _product(call, both, math.prod(weight[1:]), outputs, call.tensor(bias_at) if bias_at else None)
 

@@ -5,9 +5,9 @@ TorchDispatchMode and writes down every operator that reaches the dispatcher; `w
 applying what the named device does inside an operator (an addend that is copied first, an operand that is
 rearranged first).
 
-Not covered: what one library call splits into (split-K, a reduction in two kernels), compiled functions, and
-attention through `scaled_dot_product_attention`, whose backend is picked by device. Operators that need
-values (`nonzero`, `item`) raise `NeedsValues`.
+Not covered: what one library call splits into (split-K, a reduction in two kernels), compiled functions,
+sparse, nested and quantised tensors, and attention through `scaled_dot_product_attention`, whose backend is
+picked by device. Operators that need values (`nonzero`, `item`) raise `NeedsValues`.
 """
 
 from __future__ import annotations
@@ -282,7 +282,8 @@ def _plain(operator: str, *arguments: Layout, concrete: tuple[str, ...] = ()) ->
 
 def _watch(fn: Callable, inputs: tuple[object, ...]) -> _Watch:
     """Run the call on meta tensors and write down what the dispatcher saw."""
-    if hasattr(fn, "_orig_mod") or hasattr(fn, "_torchdynamo_orig_callable"):
+    parts = fn.modules() if isinstance(fn, torch.nn.Module) else (fn,)
+    if any(map(_compiled, parts)):
         raise ValueError(
             "a compiled function hides its operators; pass the function as it was before torch.compile"
         )
@@ -299,6 +300,12 @@ def _watch(fn: Callable, inputs: tuple[object, ...]) -> _Watch:
             f"the call cannot run on meta tensors, which have no values; torch says: {said}"
         ) from error
     return watch
+
+
+def _compiled(part: object) -> bool:
+    """Whether this came from torch.compile, or is a module whose compile() was called."""
+    marks = ("_orig_mod", "_torchdynamo_orig_callable", "_compiled_call_impl")
+    return any(getattr(part, mark, None) is not None for mark in marks)
 
 
 def _needs_values(name: str) -> NeedsValues:
@@ -319,7 +326,13 @@ def _without_memory(module: torch.nn.Module, watch: _Watch) -> torch.nn.Module:
     held = [*module.parameters(), *module.buffers()]
     held += [v for part in module.modules() for v in vars(part).values() if isinstance(v, torch.Tensor)]
     memo = {id(tensor): watch.meta(tensor) for tensor in held}  # deepcopy takes from here what it finds here
-    return copy.deepcopy(module, memo)
+    try:
+        return copy.deepcopy(module, memo)
+    except (TypeError, RuntimeError) as error:  # it holds a lock, a file, a tensor inside a list that needs grad
+        said = str(error).splitlines()[0]
+        raise ValueError(
+            f"{type(module).__name__} cannot be copied ({said}); pass a function that calls it"
+        ) from error
 
 
 class _Api(TorchFunctionMode):
@@ -342,6 +355,15 @@ class _Api(TorchFunctionMode):
 _NO_WORK = timeline.VIEWS | timeline.ALLOCATIONS
 
 
+def _refuse_other_layouts(tensor: torch.Tensor) -> None:
+    """What has no strides has no counterpart on the meta device; taken as dense, its costs would be wrong."""
+    if torch.nn.parameter.is_lazy(tensor):
+        raise ValueError("a lazy parameter has no shape yet: call the module once before it is predicted")
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+        kind = "nested" if tensor.is_nested else tensor.dtype if tensor.is_quantized else tensor.layout
+        raise ValueError(f"a {kind} tensor is not covered: predict with dense ones, or record a trace")
+
+
 class _Watch(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
@@ -352,6 +374,7 @@ class _Watch(TorchDispatchMode):
     def meta(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same shape, dtype and strides without memory; the same tensor gives the same meta tensor."""
         if id(tensor) not in self._kept:
+            _refuse_other_layouts(tensor)
             empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
             if isinstance(tensor, torch.nn.Parameter):
                 empty = torch.nn.Parameter(empty, requires_grad=tensor.requires_grad)

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
-from math import atan2, ceil, cos, degrees, log10, radians, sin
+from math import atan2, ceil, cos, degrees, inf, log10, radians, sin
+from numbers import Real
 
 import numpy as np
 import pandas as pd
@@ -73,11 +74,15 @@ def timeline(
     counts them, or the whole trace. A line joins each launch to its work. `lanes` is a choice of `LANES`.
     ValueError for a step, a window or a lane that there is not.
     """
-    wanted = LANES if lanes is None else tuple(lanes)
+    wanted = LANES if lanes is None else (lanes,) if isinstance(lanes, str) else tuple(lanes)
     if unknown := [lane for lane in wanted if lane not in LANES]:
         raise ValueError(f"lanes names {unknown[0]!r}; a timeline has: {', '.join(LANES)}")
     window = _window(trace, step, window_us)
     shown = _lanes(trace, window, wanted)
+    if sum(lane.levels for lane in shown) > _MOST_ROWS:
+        raise ValueError(
+            f"{trace.path}: more than {_MOST_ROWS:,} rows for a figure; choose a step, window_us or lanes"
+        )
     tops, height = _tops(shown)
     key = [
         (look.sample(), look.meaning)
@@ -142,7 +147,7 @@ class _Lane:
 def _window(trace: Trace, step: int | None, window_us: tuple[float, float] | None) -> tuple[float, float]:
     if window_us is not None:
         start, end = map(float, window_us)
-        if not start < end:
+        if not -inf < start < end < inf:
             raise ValueError(f"window_us runs from earlier to later, got {window_us!r}")
         return start, end
     bars = trace.events[trace.events["kind"].isin(_SHOWN)]
@@ -193,12 +198,14 @@ def _stacked(bars: pd.DataFrame, look: object) -> pd.DataFrame:
     levels, free = [], []
     for start, length in zip(bars["start_us"], bars["duration_us"], strict=True):
         level = next((i for i, end in enumerate(free) if end <= start), len(free))
-        free[level : level + 1] = [start + length]
+        if level <= _MOST_ROWS:  # else the figure is refused
+            free[level : level + 1] = [start + length]
         levels.append(level)
     return bars.assign(level=levels, look=look)
 
 
 _TITLE_ROW, _BAR_ROW, _LANE_GAP = 0.17, 0.19, 0.1  # inches
+_MOST_ROWS = 1000  # 190 inches or 36,000 pixels: nobody scrolls through more, and a PNG soon ends
 
 
 def _tops(lanes: Sequence[_Lane]) -> tuple[list[float], float]:
@@ -212,7 +219,8 @@ def _tops(lanes: Sequence[_Lane]) -> tuple[list[float], float]:
 
 def _draw_lane(axes: Axes, lane: _Lane, top: float) -> None:
     across = axes.get_yaxis_transform()
-    _write(axes, 0, top - 0.02, lane.title, va="bottom", color=GREY, transform=across, backed=True)
+    title = _elided(lane.title, _room(_WIDTH - 0.5, _SMALL))
+    _write(axes, 0, top - 0.02, title, va="bottom", color=GREY, transform=across, backed=True)
     for (level, name), bars in lane.bars.groupby(["level", "look"]):
         y, spans = top + level * _BAR_ROW, list(zip(bars["start_us"], bars["duration_us"], strict=True))
         gid = f"{lane.title}, level {level}, {name}"
@@ -264,7 +272,7 @@ _NAME = 8  # points
 
 def _fitting(name: str, inches: float) -> str:
     """The name, its short form, or the beginning of that; nothing where not even three letters fit."""
-    name = _plain(name)
+    name = _plain(name[:300])  # which no figure is wide enough for
     short = _short(name)
     beginnings = (f"{short[:letters]}…" for letters in range(min(len(short) - 1, ceil(inches * 30)), 2, -1))
     return next((text for text in (name, short, *beginnings) if _text_inches(text) <= inches), "")
@@ -324,7 +332,7 @@ def _trace_time(axes: Axes, window: tuple[float, float]) -> None:
 
 def distribution(samples_us: Sequence[float], *, what: str = "time of one call") -> Figure:
     """Every sample in µs, in the order taken, with the median and the mean; ValueError when there is none."""
-    samples = [float(us) for us in samples_us]
+    samples = [_us(us, "samples_us") for us in samples_us]
     if not samples:
         raise ValueError("samples_us is empty: pass at least one time in µs")
     scale, unit = _time_unit(max(samples))
@@ -367,7 +375,7 @@ def predicted_and_measured(rows: Iterable[tuple[str, object, object]]) -> Figure
             raise ValueError(
                 f"the prediction of {label!r} has no time: leave the row out, or predict time_us"
             )
-    times = [us for _, p, m in rows for us in (p.limit_us, p.low_us, p.high_us, *(m or ())) if us]
+    times = [us for _, p, m in rows for us in (p.limit_us, p.low_us, p.high_us, *(m or ())) if us] or [1.0]
     logarithmic = max(times) > 30 * min(times)
     scale, unit = _time_unit(max(times)) if not logarithmic else (1.0, "µs")
     figure, axes = _drawing(
@@ -396,7 +404,13 @@ def _timed(measured: object) -> tuple[float, float, float] | None:
         return None
     if hasattr(measured, "median_us"):
         return measured.median_us, measured.q1_us, measured.q3_us
-    return (float(measured),) * 3
+    return (_us(measured, "measured"),) * 3
+
+
+def _us(value: object, argument: str) -> float:
+    if not isinstance(value, Real) or not units.finite(value) or value < 0:
+        raise ValueError(f"{argument} has {value!r}, which is no time in µs")
+    return float(value)
 
 
 def _band_row(axes: Axes, row: int, label: str, prediction, measured, scale: float) -> None:
@@ -479,11 +493,15 @@ def roofline(
     length than `items`.
     """
     cards, items = (hardware,) if isinstance(hardware, Hardware) else tuple(hardware), tuple(items)
+    if not cards:
+        raise ValueError("hardware is empty: pass at least one card")
     times = (None,) * len(items) if measured is None else tuple(measured)
     if len(times) != len(items):
         raise ValueError(
             f"measured has {len(times)} times for {len(items)} items: pass one, or None, for each"
         )
+    if any(us is not None and _us(us, "measured") == 0 for us in times):
+        raise ValueError("measured has 0, at which there is no rate: pass None for what was not measured")
     points = _points(items, times)
     roofs = [_Roof(card, *roof) for card in cards for roof in _rates(card, items)]
     key = [*_cards_key(cards), *_points_key(points), *_notes_key(items, points)]
@@ -555,11 +573,10 @@ def _item_label(item: WorkTime, count: int) -> str:
 
 def _rates(card: Hardware, items: Sequence[WorkTime]) -> list[tuple[str, float]]:
     """Name and FLOP/s of each roof in use; equal rates are one roof."""
-    if items:
-        rates = {i.work.dtype: card.rate(i.work.dtype) for i in items if i.work.flops}
-        if any(i.work.vector_flops and not i.work.flops for i in items):
-            rates["vector"] = card.vector_rate
-    else:
+    rates = {i.work.dtype: card.rate(i.work.dtype) for i in items if i.work.flops}
+    if any(i.work.vector_flops and not i.work.flops for i in items):
+        rates["vector"] = card.vector_rate
+    if not rates:
         rates = {dtype: rate for dtype, rate in card.flops_per_s.items() if not dtype.startswith("int")}
     names: dict[float, list[str]] = {}
     for name, rate in rates.items():
@@ -714,7 +731,7 @@ def kernel_name(decoded: KernelName) -> Figure:
     rows = [(_plain(token) or " ", _plain(meaning)) for token, meaning in decoded.parts] or [
         ("(no name)", "")
     ]
-    column = min(26, max(len(token) for token, _ in rows))  # characters of the left column
+    column = min(26, max(3, *(len(token) for token, _ in rows)))  # characters of the left column
     wide = 0.25 + column * _TEXT * _EM * 1.02
     lines = [
         (_wrapped_name(token, column), _wrapped(meaning, _room(_WIDTH - wide - 0.3, _TEXT)))
@@ -822,7 +839,8 @@ def _where(axes: Axes, text: str) -> None:
 
 
 def _recorded_on(trace: Trace) -> str:
-    if trace.metadata.get("tutorial_lib", {}).get("drawn_by_hand"):
+    recorded = trace.metadata.get("tutorial_lib")
+    if isinstance(recorded, dict) and recorded.get("drawn_by_hand"):
         return "drawn by hand, not measured"
     version = trace.versions.get("torch")
     return ", ".join(filter(None, (trace.device, f"torch {version}" if version else None)))

@@ -51,6 +51,8 @@ class Hardware:
         for what, rate in {**rates, "bytes_per_s": self.bytes_per_s}.items():
             if not 0 < rate < float("inf"):
                 raise ValueError(f"the rate {what} of {self.name} is positive and finite, got {rate!r}")
+        if not 0 <= self.launch_us < float("inf"):
+            raise ValueError(f"launch_us of {self.name} is finite and not negative, got {self.launch_us!r}")
         object.__setattr__(self, "flops_per_s", MappingProxyType(rates))  # frozen all the way down
 
     def rate(self, dtype: object) -> float:
@@ -210,7 +212,7 @@ def find(name: str) -> Hardware:
 
     A plain "A100" is the 80 GB SXM card, a plain "H100" the SXM one. UnknownHardware for every other machine.
     """
-    words = set(re.findall(r"[a-z0-9]+", name.lower())) - _VENDOR_WORDS
+    words = set(re.findall(r"[a-z0-9]+", str(name).lower())) - _VENDOR_WORDS
     words = {_SPELLINGS.get(word, word) for word in words}
     for card in CARDS:
         if any(words == set(alias.split()) for alias in _NAMES[card.name]):

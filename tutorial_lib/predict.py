@@ -11,7 +11,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 
 import pandas as pd
 
@@ -317,7 +317,8 @@ def guess(
 
 
 def _names(operators: Iterable[str] | str) -> tuple[str, ...]:
-    names = [operators] if isinstance(operators, str) else list(operators)
+    one = isinstance(operators, str) or not isinstance(operators, Iterable)
+    names = [operators] if one else list(operators)
     if not all(isinstance(name, str) and name.strip() for name in names):
         raise ValueError(f"operators are names such as 'aten::mm', got {names!r}")
     return tuple(name.strip() if "::" in name else f"aten::{name.strip()}" for name in names)
@@ -326,16 +327,14 @@ def _names(operators: Iterable[str] | str) -> tuple[str, ...]:
 def _count(argument: str, value: float | None) -> int | None:
     if value is None:
         return None
-    whole = isinstance(value, Integral) or (
-        isinstance(value, Real) and math.isfinite(value) and value == int(value)
-    )
-    if isinstance(value, bool) or not whole or value < 0:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and units.finite(value) and value >= 0 and value == int(value)):
         raise ValueError(f"{argument} is a whole number of 0 or more, got {value!r}")
     return int(value)
 
 
 def _positive(argument: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not (math.isfinite(value) and value > 0):
+    if isinstance(value, bool) or not isinstance(value, Real) or not (units.finite(value) and value > 0):
         raise ValueError(f"{argument} is a positive number of microseconds, got {value!r}")
     return float(value)
 

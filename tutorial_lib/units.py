@@ -100,8 +100,16 @@ def plain(text: str) -> str:
     return text if text.isprintable() else "".join(filter(str.isprintable, text))
 
 
+def finite(value: float) -> bool:
+    """Whether a number is finite and can still be scaled and rounded: a double, but not 1e308."""
+    try:
+        return math.isfinite(float(value) * 1e8)
+    except OverflowError:  # a whole number of more than 308 digits
+        return False
+
+
 def _checked(value: float, what: str) -> float:
-    if not (math.isfinite(value) and value >= 0):
+    if not (finite(value) and value >= 0):
         raise ValueError(f"a {what} is finite and not negative, got {value!r}")
     return float(value)
 
