@@ -172,6 +172,7 @@ def test_closures_and_numbers_travel_with_the_call():
     found = offline_gpu.program(lambda x: (x @ weight) * torch.tensor(0.5), torch.randn(32, 64), on="A100")
     assert [i.name.partition("_fused")[0] for i in found.items] == ["aten::mm", "triton_poi"]
     assert "0.5" in found.kernels[0].source
+    assert list(found.names.values()) == ["a captured tensor", "x"]
 
 
 @able

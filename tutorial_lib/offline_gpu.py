@@ -246,13 +246,11 @@ def _inputs(fn: Callable, exported) -> tuple[tuple[str, Shape], ...]:
         arguments = list(inspect.signature(forward).parameters)
     except (TypeError, ValueError):  # written in C
         arguments = []
-    specs = [
-        s for s in exported.graph_signature.input_specs if not is_number(exported.constants.get(s.target))
-    ]
-    own = [s for s in specs if s.kind is InputKind.USER_INPUT]
-    named = (
-        dict(zip((s.arg.name for s in own), arguments, strict=False)) if len(own) <= len(arguments) else {}
-    )
+    signature, constants = exported.graph_signature, exported.constants
+    specs = [spec for spec in signature.input_specs if not is_number(constants.get(spec.target))]
+    own = [spec.arg.name for spec in specs if spec.kind is InputKind.USER_INPUT]
+    named = dict(zip(own, arguments, strict=False)) if len(own) <= len(arguments) else {}
+    named |= {s.arg.name: "a captured tensor" for s in specs if s.kind is InputKind.CONSTANT_TENSOR}
     values = {node.name: node.meta.get("val") for node in exported.graph.find_nodes(op="placeholder")}
     shapes = {name: tuple(getattr(value, "shape", ())) for name, value in values.items()}
     return tuple((named.get(s.arg.name) or s.target or s.arg.name, shapes[s.arg.name]) for s in specs)
