@@ -39,7 +39,7 @@ def test_what_is_missing_comes_with_the_way_to_get_it(report):
 
 
 def test_each_chapter_says_what_runs_and_what_stands_in(report):
-    assert [c.chapter for c in report.chapters] == ["0 intro", "1 reading_a_trace", "2 linear"]
+    assert [c.chapter for c in report.chapters] == ["0 intro", "1 reading_a_trace", "2 linear", "3 geglu_mlp"]
     assert all(c.runs_here and c.instead for c in report.chapters)
 
 
@@ -141,11 +141,20 @@ def test_a_backend_that_fails_is_no_backend(monkeypatch, fails):
     assert doctor._sdpa_backends("cpu") == []
 
 
-def test_the_chapters_compile_for_the_cpu_so_a_gpu_needs_the_compiler_too(monkeypatch):
+def test_without_a_compiler_one_linear_still_compiles_and_a_fused_loop_does_not(monkeypatch):
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     report = made_up(monkeypatch, T4, bfloat16=False, probe=lambda *a, **k: None)
-    assert report.chapters[2].runs_here == "traces of the GPU and the CPU"
-    assert "torch.compile" in report.chapters[2].instead and report.chapters[0].instead == "nothing"
+    assert report.chapters[2].runs_here == "traces of the GPU and the CPU, torch.compile"
+    assert "torch.compile" in report.chapters[3].instead and report.chapters[0].instead == "nothing"
+    assert "g++" in doctor.compiler_problem()
+
+
+def test_chapter_3_says_what_its_extras_are_when_they_are_missing(monkeypatch):
+    monkeypatch.setattr(doctor.offline_gpu, "problem", lambda: "triton is not installed")
+    monkeypatch.setattr(doctor.liger, "problem", lambda: "liger-kernel is not installed")
+    last = doctor.report().chapters[3]
+    assert "program of a GPU" not in last.runs_here and "Liger" not in last.runs_here
+    assert "Liger's kernels says what is missing" in last.instead
 
 
 @pytest.mark.skipif(measure.device() != "cuda", reason="is about a machine with a GPU")

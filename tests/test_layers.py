@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "tutorial_lib"
-LAYERS = ("units", "cost", "hardware", "predict", "cited", "kernel_names", "trace", "timeline", "models",
-          "dispatch", "measure", "verdict", "figures", "doctor", "__main__")
+LAYERS = ("units", "cost", "hardware", "predict", "cited", "kernel_names", "trace", "timeline", "compiled",
+          "models", "dispatch", "offline_gpu", "offline_gpu_child", "measure", "liger", "verdict", "figures",
+          "doctor", "__main__")
 MAY_IMPORT = {
-    "torch": {"models", "dispatch", "measure", "doctor"},
-    "triton": {"measure"},
+    "torch": {"models", "dispatch", "offline_gpu", "offline_gpu_child", "measure", "liger", "doctor"},
+    "triton": {"offline_gpu_child", "measure", "liger"},
+    "liger_kernel": {"liger"},
     "matplotlib": {"figures"},
 }
 MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")

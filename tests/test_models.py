@@ -2,12 +2,13 @@
 
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tutorial_lib import models
+from tutorial_lib import dispatch, hardware, models
 from tutorial_lib.cost import Cost, total
 
 
@@ -25,6 +26,8 @@ def counted_flops(config):
         models.Linear(1024, 32, 64),
         models.Linear(8192, 768, 3072, bias=False, dtype="bfloat16"),
         models.Linear(1, 32, 64),
+        models.GeGLUMLP(dtype="bfloat16"),
+        models.GeGLUMLP(1, 1, 8, 16),
     ],
 )
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
@@ -66,6 +69,40 @@ def test_one_feature_loses_the_epilogue_on_a_gpu_and_one_row_does_not():
 
 def test_a_linear_without_bias_is_a_product_alone():
     assert [w.operator for w in models.Linear(2, 3, 5, bias=False).costs("cpu")] == ["aten::mm"]
+
+
+def test_a_geglu_is_three_products_with_gelu_and_mul_before_the_last():
+    config = models.GeGLUMLP(2, 3, 4, 8)
+    found = dispatch.operators(config.build(), *config.inputs("meta"))
+    working = found.loc[found["works"], "operator"].tolist()
+    assert working == ["aten::mm", "aten::mm", "aten::gelu", "aten::mul", "aten::mm"]
+
+
+@pytest.mark.parametrize("on", ["A100", "T4"])
+@pytest.mark.parametrize("shape", [(64, 128, 768, 3072), (1, 1, 8, 16), (3, 1, 1, 1)])
+def test_the_costs_of_a_geglu_are_what_dispatch_finds_on_a_gpu_and_on_a_cpu(shape, on):
+    config, card = models.GeGLUMLP(*shape, dtype="float16"), hardware.find(on)
+    for device in (card, replace(card, kind="cpu")):
+        found = dispatch.work(config.build("meta"), *config.inputs("meta"), on=device)
+        by_hand = config.costs(device.kind)
+        assert [(w.operator, w.cost) for w in found] == [(w.operator, w.cost) for w in by_hand]
+
+
+def test_the_pointwise_half_of_a_geglu_moves_five_intermediates_and_fused_three():
+    # an intermediate is 2·3·8 elements of 4 bytes = 192 bytes; gelu moves 2 of them, mul 3, both at once 3
+    config = models.GeGLUMLP(2, 3, 4, 8)
+    apart, fused = total(config.pointwise_costs()), total(config.pointwise_costs(fused=True))
+    assert (apart.bytes_moved, fused.bytes_moved) == (5 * 192, 3 * 192)
+    assert apart.vector_flops == fused.vector_flops
+
+
+def test_a_geglu_computes_what_it_says():
+    config = models.GeGLUMLP(2, 3, 4, 8, dtype="float64")
+    mlp, (x,) = config.build(), config.inputs()
+    gate, up = x @ mlp.gate.weight.T, x @ mlp.up.weight.T
+    # the tanh form: 0.5·a·(1 + tanh(√(2/π)·(a + 0.044715·a³)))
+    gelu = 0.5 * gate * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (gate + 0.044715 * gate**3)))
+    torch.testing.assert_close(mlp(x), (gelu * up) @ mlp.down.weight.T)
 
 
 def test_built_modules_and_inputs_fit_each_other():

@@ -258,8 +258,8 @@ def _record(chosen: argparse.Namespace) -> Iterator[str]:
 
 
 def _workloads(device: str, dtype: str) -> dict[str, object]:
-    """The workloads of chapters 1 and 2; what is large on a GPU would take a CPU seconds, so less is."""
-    from tutorial_lib.models import Linear, MatmulAdd
+    """The workloads of chapters 1 to 3; what is large on a GPU would take a CPU seconds, so less is."""
+    from tutorial_lib.models import GeGLUMLP, Linear, MatmulAdd
 
     large, rows = (4096, 8192) if device == "cuda" else (1024, 1024)
     return {
@@ -267,6 +267,7 @@ def _workloads(device: str, dtype: str) -> dict[str, object]:
         "matmul_add_large": MatmulAdd(large, dtype),
         "linear_small": Linear(1024, 32, 64, dtype=dtype),
         "linear_large": Linear(rows, 768, 3072, dtype=dtype),
+        "geglu_mlp": GeGLUMLP(batch=64 if device == "cuda" else 4, dtype=dtype),
     }
 
 

@@ -21,7 +21,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from tutorial_lib import hardware, measure, units
+from tutorial_lib import hardware, liger, measure, offline_gpu, units
 
 
 @dataclass(frozen=True)
@@ -223,6 +223,12 @@ def _compiler() -> Fact:
     return Fact("C++ compiler", found)
 
 
+def compiler_problem() -> str | None:
+    """Why torch.compile can make no CPU code here, in one line with the remedy; None when it can."""
+    fact = _compiler()
+    return None if fact.remedy is None else f"{fact.name}: {fact.value}; {fact.remedy}"
+
+
 _COMPILER_REMEDY = (
     "Debian: apt-get install g++; macOS: xcode-select --install; Windows: Visual Studio's build tools"
 )
@@ -234,14 +240,24 @@ _COMPILER_REMEDY = (
 def _chapters(facts: tuple[Fact, ...], environment: dict, problem: str | None) -> tuple[Chapter, ...]:
     value = {f.name: f for f in facts}
     gpu_traces = problem is None and value["GPU events in a trace"].remedy is None
-    compiled = value["C++ compiler"].remedy is None  # the chapters compile what runs on the CPU
     here = "traces of the GPU and the CPU" if gpu_traces else "traces of the CPU"
-    compiles = ", torch.compile" if compiled else ""
     cited = "nothing" if gpu_traces else "A100 figures that others published, marked as cited"
     by_hand = "nothing" if gpu_traces else f"a small GPU trace drawn by hand, and {cited}"
-    uncompiled = "" if compiled else "; the cells with torch.compile say what is missing"
     return (
         Chapter("0 intro", here, cited),
         Chapter("1 reading_a_trace", here, by_hand),
-        Chapter("2 linear", here + compiles, cited + uncompiled),
+        # one Linear leaves a compiler nothing to generate, so this needs no C++ compiler
+        Chapter("2 linear", f"{here}, torch.compile", cited),
+        _fusion(here, cited, compiles=value["C++ compiler"].remedy is None),
     )
+
+
+def _fusion(here: str, cited: str, *, compiles: bool) -> Chapter:
+    parts = {
+        "torch.compile": compiles,
+        "the program of a GPU that is not here": offline_gpu.problem() is None,
+        "Liger's kernels": liger.problem() is None,
+    }
+    runs = [here, *(name for name, can in parts.items() if can)]
+    lost = [f"{name} says what is missing" for name, can in parts.items() if not can]
+    return Chapter("3 geglu_mlp", ", ".join(runs), "; ".join([cited, *lost]))

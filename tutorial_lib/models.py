@@ -3,8 +3,8 @@
 Every config answers the same three questions, and the rest of the library asks nothing else: `build(device)`
 is the function or nn.Module to run, `inputs(device)` are its arguments, and `costs(kind)` are the work items
 of one forward call, written out on paper (`dispatch` finds the same items by looking, and the tests compare).
-Chapter 1 is `MatmulAdd`, chapter 2 is `Linear`. A later chapter adds its nn.Module, where torch has none, and
-below it one frozen config. Forward only; training is not covered here.
+Chapter 1 is `MatmulAdd`, chapter 2 is `Linear`, chapter 3 is `GeGLUMLP`. A later chapter adds its nn.Module,
+where torch has none, and below it one frozen config. Costs are of the forward pass only.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
 from tutorial_lib import cost, units
 from tutorial_lib.cost import Work
@@ -90,6 +91,63 @@ class Linear:
         # [out_features] spread over [batch, out_features], then a GEMM that reads that as its addend
         copied = cost.copy(m * n, self.dtype, read_elements=n)
         return (copied, cost.addmm(m, k, n, self.dtype, bias_elements=m * n))
+
+
+class GeGLU(torch.nn.Module):
+    """down(gelu(gate(x)) · up(x)) for x [..., features] with `hidden` columns between; GELU's tanh form."""
+
+    def __init__(self, features: int, hidden: int, device=None, dtype=None) -> None:
+        super().__init__()
+        options = {"bias": False, "device": device, "dtype": dtype}
+        self.gate = torch.nn.Linear(features, hidden, **options)
+        self.up = torch.nn.Linear(features, hidden, **options)
+        self.down = torch.nn.Linear(hidden, features, **options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gate = self.gate(x)
+        up = self.up(x)
+        activated = F.gelu(gate, approximate="tanh")
+        hidden = activated * up
+        return self.down(hidden)
+
+
+@dataclass(frozen=True)
+class GeGLUMLP:
+    """Chapter 3: `GeGLU` on x [batch, sequence, features]; the defaults are those of the cited trace."""
+
+    batch: int = 64
+    sequence: int = 128
+    features: int = 768
+    hidden: int = 3072
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        _validated(self, "batch", "sequence", "features", "hidden")
+
+    def build(self, device: str | torch.device = "cpu") -> GeGLU:
+        """The module: gate and up [hidden, features], down [features, hidden], without biases."""
+        return GeGLU(self.features, self.hidden, device, getattr(torch, self.dtype))
+
+    def inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
+        """x [batch, sequence, features], drawn from a normal distribution."""
+        return (_normal(self.batch, self.sequence, self.features, dtype=self.dtype, device=device),)
+
+    def costs(self, kind: str = "cuda") -> tuple[Work, ...]:
+        """Three GEMMs and two operations on the intermediate, on a GPU and on a CPU alike."""
+        _validated_kind(kind)
+        rows, k, n = self.batch * self.sequence, self.features, self.hidden
+        widen, narrow = cost.matmul(rows, k, n, self.dtype), cost.matmul(rows, n, k, self.dtype)
+        return (widen, widen, *self.pointwise_costs(), narrow)
+
+    def pointwise_costs(self, *, fused: bool = False) -> tuple[Work, ...]:
+        """gelu and mul between the GEMMs: one after the other, or as one kernel that keeps gelu to itself."""
+        columns = {"elements": self.batch * self.sequence * self.hidden, "dtype": self.dtype}
+        if fused:
+            return (cost.pointwise("gelu · mul", reads=2, flops_per_element=6, **columns),)
+        return (
+            cost.pointwise("aten::gelu", reads=1, flops_per_element=5, **columns),
+            cost.pointwise("aten::mul", reads=2, **columns),
+        )
 
 
 def show_source(obj: object):
