@@ -404,3 +404,48 @@ def test_causal_attention_backward_may_skip_the_masked_half():
     name = "aten::_scaled_dot_product_flash_attention_backward"
     work = cost.operator(name, shapes, dtypes, concrete=[""] * 10 + ["0.0", "True"])
     assert (work.flops, work.skippable_flops) == (4 * 5 * 16, 5 * 16)
+
+
+@pytest.mark.parametrize("size", [-1, 2.0, True, float("nan"), "3", None, 10**400])
+def test_a_size_that_no_tensor_has_is_named(size):
+    for make in (
+        lambda: cost.matmul(4, size, 4, "float32"),
+        lambda: cost.softmax(4, size, "float32"),
+        lambda: cost.attention(1, 1, 4, 4, size, "float32"),
+    ):
+        with pytest.raises(ValueError, match=r"(k|columns|head_dim) is a whole number of 0 or more"):
+            make()
+
+
+def test_sizes_of_numpy_do_not_overflow():
+    numpy = pytest.importorskip("numpy")
+    n = numpy.int32(65536)
+    assert cost.matmul(n, n, n, "float32").flops == 2 * 65536**3 > 2**31
+
+
+@pytest.mark.parametrize(
+    "shape", [{"a": 1}, "12", 12, [2.5, 2], ["2", "2"], [None], [10**400, 2], [2**40, 2**40], [[[2]]]]
+)
+def test_a_shape_that_no_tensor_has_costs_nothing_known(shape):
+    assert cost.operator("aten::relu", [shape], [FLOAT]) is None
+
+
+@pytest.mark.parametrize("text", ["{[]: 1}", "-" * 9000 + "1", "(" * 300, "\0", "[1", "'a'"])
+def test_a_value_that_python_cannot_read_is_a_mere_text(text):
+    shapes, dtypes = [[2, 3], [], []], [FLOAT, SCALAR, SCALAR]
+    cost.operator("aten::sum", shapes, dtypes, concrete=["", text, text])
+    assert cost.operator("aten::_softmax", shapes, dtypes, concrete=["", text, text]).kind == "reduction"
+
+
+def test_a_convolution_that_stands_still_or_finds_no_room_has_no_cost():
+    shapes, dtypes = [[1, 2, 4, 4], [3, 2, 3, 3], [], [], [], [], []], [FLOAT, FLOAT, *[SCALAR] * 5]
+    for stride, padding in (("[0, 0]", "[0, 0]"), ("[1, 1]", "[-9, -9]")):
+        values = ["", "", "", stride, padding, "[1, 1]", "1"]
+        assert cost.operator("aten::conv2d", shapes, dtypes, concrete=values) is None
+
+
+def test_a_norm_over_no_sizes_has_no_cost():
+    shapes, dtypes = [[2, 3], [], [3], [3], []], [FLOAT, SCALAR, FLOAT, FLOAT, SCALAR]
+    for text in ("[None]", "[[3]]", "[-3]"):
+        values = ["", text, "", "", "1e-05"]
+        assert cost.operator("aten::native_layer_norm", shapes, dtypes, concrete=values) is None

@@ -1,6 +1,7 @@
 """Operators found without running: against the real device, torch's counter, and the copies a trace shows."""
 
 import re
+import threading
 
 import pytest
 import torch
@@ -341,3 +342,29 @@ def test_attention_whose_kernel_the_device_picks_is_refused():
 def test_an_operator_without_a_known_cost_is_named():
     with pytest.raises(ValueError, match=r"aten::linalg_.* on \[4, 4\]"):
         dispatch.work(torch.linalg.inv, torch.randn(4, 4), on=A100)
+
+
+def test_a_compiled_part_of_a_module_is_refused():
+    compiled = linear()
+    compiled.compile()
+    for module in (torch.nn.Sequential(torch.compile(linear())), compiled):
+        with pytest.raises(ValueError, match=r"before torch\.compile"):
+            dispatch.operators(module, torch.randn(16, 32))
+
+
+@pytest.mark.parametrize("form", ["to_sparse", "to_mkldnn", "to_sparse_csr"])
+@pytest.mark.filterwarnings("ignore")  # torch says that sparse rows are in beta
+def test_what_is_not_dense_is_refused(form):
+    x = torch.randn(4, 4)
+    with pytest.raises(ValueError, match=r"a torch\.\w+ tensor is not covered"):
+        dispatch.work(torch.matmul, getattr(x, form)(), x, on=A100)
+
+
+def test_a_lazy_module_and_one_that_cannot_be_copied_say_what_to_do():
+    with pytest.raises(ValueError, match="call the module once"):
+        dispatch.operators(torch.nn.LazyLinear(4), torch.randn(2, 3))
+    held = linear()
+    held.lock = threading.Lock()
+    with pytest.raises(ValueError, match="Linear cannot be copied .*; pass a function that calls it"):
+        dispatch.operators(held, torch.randn(16, 32))
+    assert len(dispatch.operators(lambda x: held(x), torch.randn(16, 32))) == 2  # t, addmm

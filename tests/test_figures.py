@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from io import BytesIO
 from types import SimpleNamespace
 
 import pytest
@@ -327,3 +328,67 @@ def test_a_timeline_says_where_it_was_recorded_or_that_it_was_drawn():
     stamp = {"device": {"name": "a CPU"}, "versions": {"torch": "2.13.0"}}
     shown = figures.timeline(trace.from_events(events, tutorial_lib=stamp))
     assert "a CPU, torch 2.13.0" in [text.get_text() for text in shown.axes[0].texts]
+
+
+# ----------------------------------------------------------------------------------------------- odd on purpose
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), -1, "x", 10**400])
+def test_what_is_no_time_is_named_and_not_drawn(time):
+    for make in (
+        lambda: figures.distribution([1.0, time]),
+        lambda: figures.predicted_and_measured([("a", MATMUL, time)]),
+        lambda: figures.roofline(A100, MATMUL.items, [time]),
+    ):
+        with pytest.raises(ValueError, match="which is no time in µs"):
+            make()
+
+
+def test_a_rate_at_no_time_is_an_error():
+    with pytest.raises(ValueError, match="measured has 0"):
+        figures.roofline(A100, MATMUL.items, [0])
+
+
+def test_a_roofline_of_copies_alone_shows_the_card_and_names_them():
+    shown = figures.roofline(A100, predict.predict([cost.copy(64, "float32")], A100).items)
+    assert "aten::copy_" in shown.legends[0].get_texts()[-1].get_text()
+    with pytest.raises(ValueError, match="hardware is empty"):
+        figures.roofline([])
+
+
+def test_a_prediction_of_nothing_still_has_a_row():
+    assert figures.predicted_and_measured([("nothing", predict.predict([], A100), None)]).axes
+
+
+@pytest.mark.parametrize("name", ["t", "ab", "a_", "__", "$x$"])
+def test_a_short_kernel_name_is_not_lost(name):
+    shown = figures.kernel_name(decode(name))
+    assert name in [text.get_text() for text in shown.axes[0].texts]
+
+
+@pytest.mark.filterwarnings("error")  # matplotlib warns of a character without a glyph
+def test_a_long_name_or_thread_is_cut_and_control_characters_are_not_drawn():
+    long = bar("\x1b[31m$" + "x" * 1_000_000, 0, 5, tid="\x1b\n" + "t" * 1_000_000)
+    shown = figures.timeline(trace.from_events([long]))
+    shown.savefig(BytesIO())
+    assert max(len(text.get_text()) for text in shown.axes[0].texts) < 200
+
+
+def test_a_timeline_that_nobody_could_scroll_is_refused():
+    deep = trace.from_events([bar("a::b", n, 9000 - 2 * n) for n in range(1100)])
+    with pytest.raises(ValueError, match="more than 1,000 rows"):
+        figures.timeline(deep)
+    at_once = trace.from_events([bar("name", 0, 10, "user_annotation") for _ in range(5000)])
+    with pytest.raises(ValueError, match="more than 1,000 rows"):
+        figures.timeline(at_once)
+
+
+def test_one_lane_may_be_named_without_a_list():
+    assert figures.timeline(gpu_trace(), lanes="gpu").axes
+    with pytest.raises(ValueError, match="window_us"):
+        figures.timeline(gpu_trace(), window_us=(0, float("inf")))
+
+
+@pytest.mark.parametrize("stamp", ["text", None, 3, []])
+def test_a_stamp_that_is_none_says_nothing(stamp):
+    assert figures.timeline(trace.from_events([bar("aten::mm", 0, 5)], tutorial_lib=stamp)).axes

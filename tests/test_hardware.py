@@ -134,3 +134,15 @@ def test_the_table_shows_every_card_once():
     assert list(table.index) == [card.name for card in CARDS]
     assert table.loc["H200", "gb_per_s"] == 4800
     assert table.loc["T4", ["bfloat16_tflops_per_s", "tfloat32_tflops_per_s"]].isna().all()
+
+
+@pytest.mark.parametrize("launch_us", [-1.0, float("nan"), float("inf")])
+def test_a_launch_takes_a_time(launch_us):
+    with pytest.raises(ValueError, match="launch_us"):
+        _cpu(launch_us=launch_us)
+
+
+@pytest.mark.parametrize("name", [None, "", "nvidia", "\x1b[31m"])
+def test_a_name_that_says_nothing_is_an_unknown_machine(name):
+    with pytest.raises(UnknownHardware):
+        find(name)

@@ -259,3 +259,31 @@ def test_a_terminal_without_unicode_still_gets_an_answer(gpu_trace):
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, capture_output=True, env=environment, check=True)
     assert b"100 ?s" in done.stdout and done.stderr == b""
+
+
+def test_a_closed_stdout_is_no_failure(gpu_trace):
+    command = [sys.executable, "-c", "import os; os.close(1); import sys; sys.stdout = None;"
+               f"from tutorial_lib.__main__ import main; sys.exit(main(['read', {str(gpu_trace)!r}]))"]
+    done = subprocess.run(command, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("number", ["-1", "abc", "1.5", "9" * 5000])
+def test_a_number_that_is_none_is_told_what_is_wanted(capsys, gpu_trace, number):
+    with pytest.raises(SystemExit) as ended:
+        command_line.main(["read", str(gpu_trace), "--top", number])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert ended.value.code == 2 and "--top: must be a whole number of 0 or more" in said and len(said) < 200
+
+
+def test_what_a_file_says_of_its_device_does_not_flood_the_terminal(capsys, tmp_path):
+    stamp = {"device": {"name": "x" * 100_000}}
+    path = tmp_path / "long.json"
+    path.write_text(json.dumps({"traceEvents": EVENTS, "tutorial_lib": stamp}))
+    assert max(map(len, run(capsys, "read", path)[1].splitlines())) == 1000
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = run(capsys, "record", "--out", tmp_path / "file", "--only", "linear_small")
+    assert code == 2 and err.endswith(f"--out {tmp_path / 'file'}: no folder can be there (File exists)\n")

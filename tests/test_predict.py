@@ -206,3 +206,16 @@ def test_html_is_escaped_and_control_characters_are_dropped():
     assert "<script>" not in page and "&lt;script&gt;" in page and "&lt;b&gt;" in page
     assert page.count("<caption>") == page.count("<table>") == 2
     assert "\x1b" not in page + str(prediction) and "\x00" not in page + str(prediction)
+
+
+@pytest.mark.parametrize("argument", ["operators", "work_items", "flops", "time_us"])
+@pytest.mark.parametrize("value", [10**400, 1.79e308, float("nan"), True, -1])
+def test_a_guess_that_nothing_could_equal_is_named(argument, value):
+    with pytest.raises(ValueError, match=argument):
+        guess(**{argument: value})
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_of_numpy_are_numbers():
+    numpy = pytest.importorskip("numpy")
+    assert guess(flops=numpy.int32(8), time_us=numpy.float32(4)) == guess(flops=8, time_us=4.0)

@@ -432,3 +432,32 @@ def test_one_operator_of_the_trace_drawn_by_hand_has_two_items_on_the_gpu():
 def test_the_last_wait_of_the_trace_drawn_by_hand_is_longer_than_all_work_of_its_step():
     waits = by_hand().events.query("name == 'cudaDeviceSynchronize'")["duration_us"]
     assert waits.iloc[-1] == 180 > timeline.work_items(by_hand(), 3)["duration_us"].sum()
+
+
+# --------------------------------------------------------------------------------------------- odd on purpose
+
+
+def test_a_step_number_that_no_profiler_counts_to_is_a_mere_name():
+    names = ["ProfilerStep#99999999999999999999", "ProfilerStep#abc", "ProfilerStep#-1", "ProfilerStep#007"]
+    assert timeline.steps(from_events([annotation(n, 0, 5) for n in names]))["step"].tolist() == [7]
+
+
+def test_of_steps_around_each_other_the_one_that_began_last_has_the_event():
+    # Traces of two processes merged: step 2 runs from 10 to 30, inside of step 1 from 0 to 100.
+    steps = [annotation("ProfilerStep#1", 0, 100), annotation("ProfilerStep#2", 10, 20)]
+    found = timeline.operators(from_events([*steps, *(operator("aten::mm", t, 1) for t in (5, 15, 50, 200))]))
+    assert found["step"].fillna(0).tolist() == [1, 2, 1, 0]
+
+
+def test_an_error_lists_a_dozen_steps_and_no_codes():
+    many = from_events([annotation(f"ProfilerStep#{n}", 10 * n, 10) for n in range(500)])
+    with pytest.raises(ValueError, match=r"has no step 500; its steps: 0, .*11, …$"):
+        timeline.operators(many, 500)
+    with pytest.raises(ValueError) as caught:
+        timeline.chain(from_events([operator("\x1b[31m\n" + "x" * 1000, 0, 1)]), "aten::mm")
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 200
+
+
+def test_a_chain_deeper_than_a_tree_can_be_drawn_is_an_error():
+    with pytest.raises(ValueError, match="aten::mm is nested too deeply"):
+        timeline.chain(from_events([operator("aten::mm", n, 5000 - 2 * n) for n in range(2000)]), "aten::mm")

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 
@@ -322,3 +323,59 @@ def test_reading_traces_imports_neither_torch_nor_pandas_at_first():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# ------------------------------------------------------------------------------------------- odd on purpose
+
+
+@pytest.mark.parametrize("time", ["1e308", "-1e19", "9.3e15", '"inf"', '"nan"'])
+@pytest.mark.filterwarnings("error")  # numpy warns of a cast that wraps around
+def test_a_time_that_no_clock_shows_is_missing_and_said_to_be(tmp_path, time):
+    odd = json.dumps({**MM, "ts": "@"}).replace('"@"', time)
+    trace = read(tmp_path, f'{{"traceEvents": [{json.dumps(MM)}, {odd}]}}')
+    assert trace.events["start_us"].tolist() == [0.0] and "1 event has no start time" in trace.notes[0]
+    odd = json.dumps({**MM, "dur": "@"}).replace('"@"', time)
+    trace = read(tmp_path, f'{{"traceEvents": [{odd}]}}')
+    assert trace.events["duration_us"].tolist() == [0.0] and "1 event has no valid duration" in trace.notes[0]
+
+
+def test_digits_of_a_time_that_no_clock_shows_are_not_read(tmp_path):
+    # beside a time since 1970 with a fraction, which makes the reader look at digits
+    text = text_of({**MM, "ts": 1717171717171717.25}, {**MM, "ts": "@"}).replace('"@"', "9" * 30 + ".5")
+    assert len(read(tmp_path, text).events) == 1
+
+
+def test_shapes_nested_without_end_are_one_line(tmp_path):
+    nested = "[" * 700 + "]" * 700
+    text = text_of({**MM, "args": {"Input Dims": "@"}}).replace('"@"', nested)
+    assert "nested too deeply" in complaint(tmp_path, text)
+
+
+def test_what_follows_the_gzip_data_is_noted_unless_it_pads(tmp_path):
+    whole = gzip.compress(text_of(MM).encode())
+    assert read(tmp_path, whole + b"\0" * 512).notes == ()
+    assert read(tmp_path, whole + b"garbage").notes == ("7 bytes after the gzip data; left out",)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no such device here")
+def test_a_device_that_never_ends_is_no_file():
+    with pytest.raises(TraceError, match="/dev/zero: cannot be opened .a device, not a file"):
+        read_trace("/dev/zero")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_read_to_its_end_and_one_without_a_writer_does_not_hang(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TraceError, match="is empty"):
+        read_trace(tmp_path / "pipe")
+    out, into = os.pipe()
+    os.write(into, text_of(MM).encode())
+    os.close(into)
+    assert len(read_trace(f"/dev/fd/{out}").events) == 1
+    os.close(out)
+
+
+def test_neither_a_device_nor_a_name_floods_or_steers_a_terminal(tmp_path):
+    stamp = {"device": {"name": "\x1b[31mred" + "x" * 10_000}}
+    trace = read(tmp_path, text_of({**MM, "name": "n" * 10_000, "dur": -1}, tutorial_lib=stamp))
+    assert "\x1b" not in repr(trace) and len(repr(trace)) < 400 and len(trace.notes[0]) < 400

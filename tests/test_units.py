@@ -99,3 +99,9 @@ def test_an_unknown_dtype_names_the_known_ones():
 )
 def test_plain_text_has_nothing_that_a_terminal_would_obey(text, plain):
     assert units.plain(text) == plain
+
+
+@pytest.mark.parametrize("number", [10**400, 1.79e308, float("nan"), float("inf"), -1])
+def test_a_number_that_cannot_be_scaled_is_a_plain_error(number):
+    with pytest.raises(ValueError, match="finite and not negative"):
+        units.duration(number)

@@ -380,3 +380,28 @@ def test_numbers_that_differ_never_look_the_same():
     big = on_cpu(lambda start: [shaped("aten::mm", start, 5, [[1000, 700], [700, 3]])])
     text = str(verdict(predict.Prediction(flops=4_200_001), big))
     assert "4,200,001" in text and "4,200,000" in text
+
+
+def test_a_step_without_any_operator_is_graded_as_such():
+    # The second step is empty: all that was predicted is missing from it.
+    steps = [bar("ProfilerStep#1", 0, 10, "user_annotation"), bar("ProfilerStep#2", 20, 10, "user_annotation")]
+    graded = verdict(guess(operators=["mm"]), trace.from_events([*steps, bar("aten::mm", 1, 5)]))
+    assert [(f.result, f.where_to_look) for f in graded.findings] == [(DIFFERS, "missing: aten::mm")]
+
+
+def test_a_step_that_two_processes_have_is_graded_once():
+    steps = [bar("ProfilerStep#1", 0, 10, "user_annotation"), bar("ProfilerStep#1", 20, 10, "user_annotation")]
+    graded = verdict(guess(work_items=2), trace.from_events([*steps, *(bar("aten::mm", t, 5) for t in (1, 21))]))
+    assert graded.agrees and graded.notes == ("graded on step 1",)
+
+
+@pytest.mark.parametrize("dims", [[], [[1]], [[3], [], [3]], [[3], [2, 2], [9, 3]], [[10**30], [2, 2], [2, 3]]])
+def test_shapes_that_no_product_has_leave_it_uncounted(dims):
+    graded = verdict(guess(flops=8), on_cpu(lambda start: [shaped("aten::addmm", start, 5, dims)]))
+    assert graded.findings[0].result == NOT_MEASURED
+
+
+def test_operators_nested_without_end_are_graded_in_time():
+    # Had each of the 20,000 looked up its own way to the root, that would be 200 million looks.
+    deep = [bar("a::b", n, 80_000 - 2 * n) for n in range(20_000)]
+    assert verdict(guess(operators=["c::d"]), trace.from_events(deep)).differences

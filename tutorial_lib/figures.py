@@ -169,13 +169,14 @@ def _lanes(trace: Trace, window: tuple[float, float], wanted: Sequence[str]) -> 
     events = trace.events
     ends = events["start_us"] + events["duration_us"]
     seen = events[(events["start_us"] < window[1]) & (ends > window[0]) & events["kind"].isin(_SHOWN)]
-    lanes = []
+    depths, lanes = operators(trace)["depth"], []
+    working = kernels(trace)["operator_row"].dropna() if trace.has_gpu_events else work_items(trace).index
     for (_, thread), bars in seen.groupby(["pid", "thread"], sort=False):
         named, called = bars[bars["kind"] == "annotation"], bars[bars["kind"] == "operator"]
         if "annotations" in wanted and len(named):
             lanes.append(_Lane(f"CPU thread {thread}: annotations", _stacked(named, "annotation")))
         if "operators" in wanted and len(called):
-            lanes.append(_Lane(f"CPU thread {thread}: operators", _nested(trace, called)))
+            lanes.append(_Lane(f"CPU thread {thread}: operators", _nested(called, depths, working)))
     calls = seen[seen["kind"].isin(("runtime", "driver"))]
     if "calls" in wanted and len(calls):
         look = np.where(calls.index.isin(launches(trace).index), "launch", "runtime")
@@ -187,10 +188,10 @@ def _lanes(trace: Trace, window: tuple[float, float], wanted: Sequence[str]) -> 
     return lanes
 
 
-def _nested(trace: Trace, called: pd.DataFrame) -> pd.DataFrame:
-    depth = operators(trace)["depth"].reindex(called.index)
-    rows = kernels(trace)["operator_row"].dropna() if trace.has_gpu_events else work_items(trace).index
-    return called.assign(level=depth - depth.min(), look=np.where(called.index.isin(rows), "works", "calls"))
+def _nested(called: pd.DataFrame, depths: pd.Series, working: Iterable[int]) -> pd.DataFrame:
+    depth = depths.reindex(called.index)
+    look = np.where(called.index.isin(working), "works", "calls")
+    return called.assign(level=depth - depth.min(), look=look)
 
 
 def _stacked(bars: pd.DataFrame, look: object) -> pd.DataFrame:
