@@ -368,3 +368,11 @@ def test_a_lazy_module_and_one_that_cannot_be_copied_say_what_to_do():
     with pytest.raises(ValueError, match="Linear cannot be copied .*; pass a function that calls it"):
         dispatch.operators(held, torch.randn(16, 32))
     assert len(dispatch.operators(lambda x: held(x), torch.randn(16, 32))) == 2  # t, addmm
+
+
+def test_inference_mode_changes_nothing_about_what_is_found():
+    with torch.inference_mode():
+        inside = dispatch.operators(*CALLS["linear"])
+    with torch.no_grad():
+        outside = dispatch.operators(*CALLS["linear"])
+    assert inside["operator"].tolist() == outside["operator"].tolist() == ["aten::t", "aten::addmm"]

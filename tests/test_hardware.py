@@ -139,7 +139,7 @@ def test_the_table_shows_every_card_once():
 @pytest.mark.parametrize("launch_us", [-1.0, float("nan"), float("inf")])
 def test_a_launch_takes_a_time(launch_us):
     with pytest.raises(ValueError, match="launch_us"):
-        _cpu(launch_us=launch_us)
+        dataclasses.replace(_cpu(), launch_us=launch_us)
 
 
 @pytest.mark.parametrize("name", [None, "", "nvidia", "\x1b[31m"])

@@ -267,7 +267,7 @@ def test_a_trace_without_some_kernels_is_recorded_once_more(monkeypatch, tmp_pat
 
 @needs_no_gpu
 def test_a_gpu_is_timed_in_blocks_that_each_end_in_a_synchronize(monkeypatch, made_up_gpu):
-    monkeypatch.setattr(measure, "Timer", pytest.fail)
+    monkeypatch.setattr(measure, "_timer", pytest.fail)
     timing = measure.bench(lambda: time.sleep(0.001), seconds=0.1)
     assert timing.n >= 5 and timing.kind == "cuda" and timing.device == "a GPU" and timing.median_us >= 1000
     # a block is 2 ms or more, so 2 calls of 1 ms; each has a synchronize before it and one at its end

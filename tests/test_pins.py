@@ -1,5 +1,6 @@
 """pyproject.toml, constraints.txt, environment.yml, Makefile and CITATION.cff tell the same story."""
 
+import importlib.metadata
 import re
 import tomllib
 from pathlib import Path
@@ -61,6 +62,19 @@ def test_conda_and_make_install_the_same_thing_under_the_same_constraints():
     made = re.search(r"pip install --quiet (-c \S+) (-e) '(\S+)'", makefile)
     assert [text for text in CONDA_PIP if text[0] == "-"] == [made[1], f"{made[2]} {made[3]}"]
     assert set(re.search(r"\[(.*)\]", made[3])[1].split(",")) == set(EXTRAS)
+
+
+def test_every_pinned_package_takes_the_oldest_python_that_the_project_promises():
+    oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    asked = {name: _asked_python(name) for name in pins()}
+    assert {name: text for name, text in asked.items() if not SpecifierSet(text).contains(oldest)} == {}
+
+
+def _asked_python(name: str) -> str:
+    try:
+        return importlib.metadata.metadata(name)["Requires-Python"] or ""
+    except importlib.metadata.PackageNotFoundError:  # a pin for another platform
+        return ""
 
 
 def test_conda_brings_a_python_that_the_package_supports():

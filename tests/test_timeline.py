@@ -461,3 +461,9 @@ def test_an_error_lists_a_dozen_steps_and_no_codes():
 def test_a_chain_deeper_than_a_tree_can_be_drawn_is_an_error():
     with pytest.raises(ValueError, match="aten::mm is nested too deeply"):
         timeline.chain(from_events([operator("aten::mm", n, 5000 - 2 * n) for n in range(2000)]), "aten::mm")
+
+
+@pytest.mark.parametrize("shape", [[10**30, 2], [2**40, 2**40], [-1, 2], ["a"], [2.5], [None], 5, None])
+def test_a_copy_of_a_shape_that_no_tensor_has_has_no_size(shape):
+    args = {"Input Dims": [shape, [3]], "Input type": ["float", "float"]}
+    assert timeline.copies(from_events([operator("aten::copy_", 0, 1, **args)]))["bytes"].isna().all()

@@ -271,6 +271,12 @@ def test_a_timing_replaces_the_time_of_the_profiled_run():
     assert "time with the profiler off: median of 9 samples, half of them within 20 – 22 µs" in graded.notes
 
 
+def test_samples_that_lie_far_apart_say_that_the_machine_was_busy():
+    timing = SimpleNamespace(median_us=21.0, q1_us=15.0, q3_us=22.0, n=9)  # 22 / 15 is 1.47
+    graded = verdict(guess(time_us=(20, 25)), on_cpu(linear_on_cpu), timing=timing)
+    assert any("the machine was busy" in note for note in graded.notes)
+
+
 def test_a_prediction_for_another_machine_says_so():
     product = predict.predict([cost.matmul(8, 4, 2, "float32")], A100)
     devices = [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]

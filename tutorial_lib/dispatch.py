@@ -288,10 +288,13 @@ def _watch(fn: Callable, inputs: tuple[object, ...]) -> _Watch:
             "a compiled function hides its operators; pass the function as it was before torch.compile"
         )
     watch = _Watch()
-    call, *arguments = (_on_meta(value, watch) for value in (fn, *inputs))
+    # Under inference mode composite operators would reach the watch whole, and not what they are made of.
+    grad = torch.is_grad_enabled()
     try:
-        with _Api(watch), watch:
-            call(*arguments)
+        with torch.inference_mode(False), torch.set_grad_enabled(grad):
+            call, *arguments = (_on_meta(value, watch) for value in (fn, *inputs))
+            with _Api(watch), watch:
+                call(*arguments)
     except (RuntimeError, TypeError) as error:
         if not any(sign in str(error) for sign in ("meta", "unallocated storage")):
             raise

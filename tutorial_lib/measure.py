@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import importlib.metadata
 import json
+import logging
 import os
 import platform
 import statistics
@@ -30,7 +31,6 @@ from pathlib import Path
 import msgspec
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
-from torch.utils.benchmark import Timer
 
 from tutorial_lib import __version__, timeline, units
 from tutorial_lib.hardware import Hardware
@@ -424,9 +424,21 @@ def bench(step: Step, *, device: str | None = None, seconds: float = 0.5, flush_
     return _timing([1e6 * s for s in samples_s], kind, warm=True, calls=calls, method=method)
 
 
+def _timer(**options: object):
+    """A torch.utils.benchmark.Timer. Importing it looks for a CUDA toolkit, and logs one that no GPU goes with."""
+    log = logging.getLogger("torch.utils.cpp_extension")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        from torch.utils.benchmark import Timer
+    finally:
+        log.setLevel(level)
+    return Timer(**options)
+
+
 def _on_cpu(step: Step, seconds: float) -> tuple[list[float], int, str]:
-    timer = Timer(
-        "step()", timer=timeit.default_timer, globals={"step": step}, num_threads=torch.get_num_threads()
+    timer = _timer(
+        stmt="step()", timer=timeit.default_timer, globals={"step": step}, num_threads=torch.get_num_threads()
     )
     measured = timer.blocked_autorange(min_run_time=seconds)
     samples_s, calls = list(measured.raw_times), measured.number_per_run

@@ -10,8 +10,10 @@ Not covered: which backward operator belongs to which forward one, dependencies 
 CPU operator's time went to one core or to several.
 """
 
+import math
 import re
 from collections.abc import Iterable
+from operator import index
 
 import numpy as np
 import pandas as pd
@@ -483,9 +485,11 @@ def copies(trace: Trace, step: int | None = None) -> pd.DataFrame:
 def _bytes_written(shapes: tuple | None, dtypes: tuple | None) -> int | None:
     """Size of the first argument, the destination of `aten::copy_`."""
     try:
-        return int(np.prod(shapes[0], dtype=np.int64)) * units.itemsize(dtypes[0])
-    except (TypeError, IndexError, ValueError):  # not recorded, or a dtype that no tensor has
+        sizes, itemsize = list(map(index, shapes[0])), units.itemsize(dtypes[0])
+    except (TypeError, IndexError, ValueError):  # not recorded, or what no tensor has
         return None
+    nbytes = math.prod(sizes) * itemsize
+    return nbytes if min(sizes, default=0) >= 0 and nbytes < 2**63 else None
 
 
 def summary(trace: Trace, step: int | None = None, *, by: str = "operators") -> pd.DataFrame:

@@ -460,6 +460,8 @@ def _time(case: _Case) -> Finding | None:
     return Finding("time", band, measured, result, _meaning(case, position, measured))
 
 
+_WIDE = 1.3  # upper over lower quartile; on a quiet machine it is below 1.1
+
 _SIDES = {
     "below the limit": "the prediction or the measurement is wrong: the machine was busier when it was calibrated, data"
     " lay in a cache, a faster dtype ran (TF32 for float32), the clock was not synchronised, or a kernel was missed",
@@ -535,6 +537,8 @@ def _notes(case: _Case, findings: Sequence[Finding]) -> Iterable[str]:
     if case.timing is not None:
         timing, spread = case.timing, units.band(case.timing.q1_us, case.timing.q3_us)
         yield f"time with the profiler off: median of {timing.n} samples, half of them within {spread}"
+        if timing.q3_us > _WIDE * timing.q1_us:
+            yield "the samples lie far apart, so the machine was busy: time it again before you dig"
     else:
         yield "time with the profiler on: the work items of a step added up, median over the steps"
     yield from _other_machine(case)
