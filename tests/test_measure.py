@@ -374,7 +374,7 @@ def test_bad_times_and_a_flush_without_a_gpu_are_refused():
         lambda: measure.bench(lambda: None, seconds=0),
         lambda: measure.calibrate("cpu", seconds=0),
     ):
-        with pytest.raises(ValueError, match="seconds must be positive"):
+        with pytest.raises(ValueError, match="seconds must be more than 0"):
             refused()
     with pytest.raises(ValueError, match="flush_l2 is for a GPU"):
         measure.bench(lambda: None, device="cpu", flush_l2=True)
@@ -570,3 +570,21 @@ def test_the_last_cache_is_the_one_of_the_highest_level(tmp_path):
         (folder / "size").write_text(f"{size}\n")
     assert measure._last_cache_bytes(tmp_path) == 266240 * 1024
     assert measure._last_cache_bytes(tmp_path / "not there") is None
+
+
+def test_one_dtype_may_be_named_without_a_list():
+    assert list(measure.calibrate("cpu", "float32", seconds=0.1).flops_per_s) == ["float32"]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+def test_a_time_budget_that_would_never_end_is_refused(seconds):
+    with pytest.raises(ValueError, match="seconds must be more than 0"):
+        measure.bench(lambda: None, device="cpu", seconds=seconds)
+
+
+def test_a_trace_is_not_written_over_a_folder(layer, tmp_path):
+    (tmp_path / "a.json").mkdir()
+    with pytest.raises(ValueError, match="is a folder; name the file"):
+        measure.record(layer, tmp_path / "a.json", device="cpu")
+    with pytest.raises(ValueError, match="whole numbers, got 1.5"):
+        measure.record(layer, tmp_path / "b.json", steps=1.5, device="cpu")

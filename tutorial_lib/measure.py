@@ -214,11 +214,16 @@ def record(
     "tutorial_lib" the file says where and with what it was recorded; the host's name is taken out, but
     `stacks` puts source paths in. A failure leaves what was at `path` as it was.
 
-    Raises ValueError for bad arguments, RuntimeError when another profiler is active, OSError when the folder
+    `step` must not open a profiler of its own: inside torch that ends the process. Raises ValueError for bad
+    arguments, RuntimeError when another profiler is active, OSError when the folder
     is missing, TraceError when the trace lacks steps or, also the second time, kernels. What `step()` raises
     comes through.
     """
     target, kind = _target(path), _kind(device)
+    if not isinstance(steps, int) or not isinstance(warmup, int):
+        raise ValueError(f"steps and warmup are whole numbers, got {steps!r} and {warmup!r}")
+    if target.is_dir():
+        raise ValueError(f"{target}: is a folder; name the file to write")
     if steps < 1 or warmup < 0:
         raise ValueError(f"steps must be at least 1 and warmup at least 0, got {steps} and {warmup}")
     if torch.autograd._profiler_enabled():
@@ -414,8 +419,8 @@ def bench(step: Step, *, device: str | None = None, seconds: float = 0.5, flush_
     at which the CPU launches. With `flush_l2`, a GPU only, the L2 is overwritten before each call and the
     call alone is timed by the GPU (triton's do_bench). Raises ValueError when that is not to be had.
     """
-    if seconds <= 0:
-        raise ValueError(f"seconds must be positive, got {seconds}")
+    if not 0 < seconds < 3600:
+        raise ValueError(f"seconds must be more than 0 and less than an hour, got {seconds}")
     kind = _kind(device)
     if flush_l2:
         samples_us = _flushed(step, kind, seconds)
@@ -506,9 +511,10 @@ def calibrate(
     cores and CUDA cores take, float32 without TF32. Raises ValueError for a dtype that this machine cannot
     multiply.
     """
-    if seconds <= 0:
-        raise ValueError(f"seconds must be positive, got {seconds}")
+    if not 0 < seconds < 3600:
+        raise ValueError(f"seconds must be more than 0 and less than an hour, got {seconds}")
     kind = _kind(device)
+    dtypes = (dtypes,) if isinstance(dtypes, str) else dtypes
     names = [units.dtype_name(d) for d in (dtypes or _own_dtypes(kind))]
     if "tfloat32" in names and (kind == "cpu" or not _has_tf32()):  # torch would take float32, and say nothing
         raise ValueError("this machine cannot multiply tfloat32 matrices: NVIDIA GPUs since the A100 do")
