@@ -2,7 +2,7 @@ import pytest
 
 from tutorial_lib import cost
 from tutorial_lib.cited import cited
-from tutorial_lib.hardware import CARDS, CARDS, Hardware, find
+from tutorial_lib.hardware import CARDS, Hardware, find
 from tutorial_lib.predict import Prediction, Terms, guess, predict, terms_for
 
 A100 = find("A100")
