@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "tutorial_lib"
-LAYERS = ("units", "cost", "hardware", "predict", "cited", "kernel_names", "trace", "timeline", "compiled",
-          "models", "dispatch", "offline_gpu", "offline_gpu_child", "measure", "liger", "verdict", "figures",
-          "doctor", "__main__")
+LAYERS = ("units", "cost", "hardware", "kernel_names", "kernel_time", "predict", "cited", "trace", "timeline",
+          "compiled", "models", "attention", "dispatch", "sdpa", "offline_gpu", "offline_gpu_child", "measure", "liger",
+          "verdict", "figures", "diagnose", "compare", "report", "doctor", "__main__")
 MAY_IMPORT = {
-    "torch": {"models", "dispatch", "offline_gpu", "offline_gpu_child", "measure", "liger", "doctor"},
+    "torch": {"models", "attention", "dispatch", "sdpa", "offline_gpu", "offline_gpu_child", "measure", "liger",
+              "doctor"},
     "triton": {"offline_gpu_child", "measure", "liger"},
     "liger_kernel": {"liger"},
     "matplotlib": {"figures"},
