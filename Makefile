@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
 	  { echo "No virtual environment could be made: on Debian and Ubuntu, apt install python3-venv" >&2; exit 1; }
 	@echo "Installing the pinned packages into $(VENV) (some minutes the first time: torch is large)"
-	@$(PY) -m pip install --quiet -c constraints.txt -e '.[book,test,triton]'
+	@$(PY) -m pip install --quiet -c constraints.txt -e '.[book,test,triton,models]'
 	@touch $@
 
 book: $(STAMP) ## execute every chapter on this machine, build the site and check it
