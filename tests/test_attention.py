@@ -230,7 +230,7 @@ def test_an_operator_of_unknown_cost_is_named():
 def test_the_plan_of_a_written_out_variant_is_what_it_allocates(variant):
     config = Attention(**SMALL, variant=variant, dtype="float32")
     with torch.no_grad():
-        found = attention.measured_memory(call_of(config))
+        found = measure.measured_memory(call_of(config))
     planned = config.memory()
     assert found.peak_bytes == planned.peak_bytes
     # mul by a Python number makes two tensors of it, a double and a float32
@@ -258,7 +258,7 @@ def test_in_place_saves_at_the_peak_when_every_step_keeps_its_name():
     config = Attention(**SMALL, dtype="float32")
     inputs = config.inputs()
     copied, written = (
-        attention.peak_bytes(lambda fill=fill: named(*inputs, fill))
+        measure.peak_bytes(lambda fill=fill: named(*inputs, fill))
         for fill in (torch.Tensor.masked_fill, torch.Tensor.masked_fill_)
     )
     assert copied - written == config.score_bytes
@@ -267,7 +267,7 @@ def test_in_place_saves_at_the_peak_when_every_step_keeps_its_name():
 def test_the_peak_grows_fourfold_by_hand_and_twofold_fused_when_the_sequence_doubles():
     def peak(seq, variant):
         with torch.no_grad():
-            return attention.peak_bytes(call_of(Attention(1, 2, seq, 8, variant=variant, dtype="float32")))
+            return measure.peak_bytes(call_of(Attention(1, 2, seq, 8, variant=variant, dtype="float32")))
 
     # by hand 2 score matrices of 2·seq²·4 bytes and the output of 2·seq·8·4
     assert [peak(s, "naive") for s in (256, 512)] == [16 * s * s + 64 * s for s in (256, 512)]
@@ -285,7 +285,7 @@ def test_a_fused_kernel_is_to_allocate_its_output_and_flash_a_log_sum_exp_too():
 
 def test_the_plan_of_the_math_backend_is_what_it_allocates():
     config = Attention(**SMALL, variant="sdpa", backend="math")
-    found, planned = attention.measured_memory(call_of(config)), config.memory()
+    found, planned = measure.measured_memory(call_of(config)), config.memory()
     assert found.peak_bytes == planned.peak_bytes
     assert found.allocated_bytes == planned.allocated_bytes + 2 * (8 + 4)  # two products with a number
 
@@ -300,43 +300,8 @@ def test_a_training_run_keeps_more_than_an_inference_run():
         return torch.autograd.grad(config.build()(*inputs).sum(), inputs[:3])
 
     with torch.no_grad():
-        inference = attention.peak_bytes(call_of(config))
-    assert attention.peak_bytes(step) > inference
-
-
-def test_memory_freed_by_a_call_and_not_made_by_it_does_not_count():
-    held = [torch.zeros(1000)]
-
-    def step():
-        held.clear()
-        return torch.zeros(10)
-
-    assert attention.measured_memory(step) == attention.Memory(40, 40)
-    assert attention.measured_memory(lambda: None) == attention.Memory(0, 0)
-
-
-def test_a_gpu_is_asked_for_the_bytes_requested_above_what_was_there(monkeypatch):
-    stats = iter([(1000, 1100, 5000), (1300, 1700, 5900)])
-
-    def memory_stats():
-        current, peak, allocated = next(stats)
-        name = "requested_bytes.all"
-        return {f"{name}.current": current, f"{name}.peak": peak, f"{name}.allocated": allocated}
-
-    calls = []
-    monkeypatch.setattr(torch.cuda, "memory_stats", memory_stats)
-    for name in ("synchronize", "reset_peak_memory_stats"):
-        monkeypatch.setattr(torch.cuda, name, lambda name=name: calls.append(name))
-    found = attention.measured_memory(lambda: calls.append("call"), "cuda")
-    assert found == attention.Memory(700, 900)
-    assert calls == ["call", "synchronize", "reset_peak_memory_stats", "call"]
-
-
-def test_measuring_memory_is_silent_and_wants_the_profiler_for_itself(capfd):
-    attention.peak_bytes(lambda: torch.zeros(4))
-    assert capfd.readouterr().err == ""
-    with torch.profiler.profile(), pytest.raises(RuntimeError, match="a profiler is active"):
-        attention.peak_bytes(lambda: torch.zeros(4))
+        inference = measure.peak_bytes(call_of(config))
+    assert measure.peak_bytes(step) > inference
 
 
 # ---------------------------------------------------------------------------------- values and gradients

@@ -15,15 +15,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tutorial_lib import cost, dispatch, kernel_names, measure, predict, sdpa, timeline
-from tutorial_lib.attention import (
-    Attention,
-    causal_mask,
-    in_place,
-    math_items,
-    measured_memory,
-    naive,
-    peak_bytes,
-)
+from tutorial_lib.attention import Attention, causal_mask, in_place, math_items, naive
 from tutorial_lib.cited import cited
 from tutorial_lib.hardware import find
 
@@ -144,7 +136,7 @@ def test_masked_fill_in_place_saves_the_memory_of_one_matrix_of_scores():
     q, k, v = (random(2, 4, 64, 8) for _ in range(3))
     mask = causal_mask(64)
     with torch.no_grad():
-        copied, written = (measured_memory(partial(fn, q, k, v, mask)) for fn in (naive, in_place))
+        copied, written = (measure.measured_memory(partial(fn, q, k, v, mask)) for fn in (naive, in_place))
     scores = 2 * 4 * 64 * 64 * 4
     assert copied.allocated_bytes - written.allocated_bytes == scores
     # 8 · 16 · 1024 · 1024 · 2 bytes
@@ -337,7 +329,7 @@ def test_flash_never_holds_the_scores_so_that_its_memory_doubles_where_naive_att
             call, inputs = config.build(), config.inputs()
             call(*inputs)  # a first call may allocate buffers that stay
             with torch.no_grad():
-                peaks.append(peak_bytes(partial(call, *inputs)))
+                peaks.append(measure.peak_bytes(partial(call, *inputs)))
         return peaks[1] / peaks[0]
 
     assert grows("sdpa", "flash") == pytest.approx(2, abs=0.1)

@@ -9,6 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from tutorial_lib import cost, figures, hardware, predict, trace
+from tutorial_lib.cited import cited
 from tutorial_lib.kernel_names import decode
 
 A100 = hardware.find("A100")
@@ -236,6 +237,22 @@ def test_the_axis_is_logarithmic_only_where_times_are_far_apart():
     far = figures.predicted_and_measured([("a", predict.guess(time_us=(10, 20)), 400.0)])
     assert [shown.axes[0].get_xscale() for shown in (close, far)] == ["linear", "log"]
     assert "µs" in close.axes[0].get_xlabel() and "logarithmic" in far.axes[0].get_xlabel()
+
+
+def test_a_cited_time_is_an_open_point_and_named_so():
+    told = predict.predict(cost.matmul(8192, 768, 3072, "bfloat16"), A100)
+    figure = figures.predicted_and_measured([("mine", told, 190.0), ("theirs", told, cited("C36"))])
+    own, theirs = (next(a for a in figure.axes[0].lines if a.get_gid() == f"measured {n}") for n in (0, 1))
+    assert list(own.get_xdata()) == list(theirs.get_xdata())  # both 0.19 ms
+    assert (own.get_markerfacecolor() == "white", theirs.get_markerfacecolor() == "white") == (False, True)
+    key = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"measured", "cited"} <= set(key)
+
+
+def test_a_kernel_that_may_skip_half_of_its_work_is_not_drawn_above_the_roof():
+    work = cost.attention(8, 16, 1024, 1024, 64, "bfloat16", causal=True)
+    (point,) = figures._points(predict.predict(work, A100).items, [None])
+    assert point.high <= A100.rate("bfloat16")
 
 
 def test_long_times_are_in_milliseconds():

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile
 
 from tutorial_lib import hardware, measure, timeline
+from tutorial_lib.attention import Memory
 from tutorial_lib.trace import TraceError, from_events, read_trace
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
@@ -588,3 +589,42 @@ def test_a_trace_is_not_written_over_a_folder(layer, tmp_path):
         measure.record(layer, tmp_path / "a.json", device="cpu")
     with pytest.raises(ValueError, match="whole numbers, got 1.5"):
         measure.record(layer, tmp_path / "b.json", steps=1.5, device="cpu")
+
+
+# ---------------------------------------------------------------------------------------------------- memory
+
+
+def test_memory_freed_by_a_call_and_not_made_by_it_does_not_count():
+    held = [torch.zeros(1000)]
+
+    def step():
+        held.clear()
+        return torch.zeros(10)
+
+    assert measure.measured_memory(step) == Memory(40, 40)
+    assert measure.measured_memory(lambda: None) == Memory(0, 0)
+
+
+def test_a_gpu_is_asked_for_the_bytes_requested_above_what_was_there(monkeypatch):
+    stats = iter([(1000, 1100, 5000), (1300, 1700, 5900)])
+
+    def memory_stats():
+        current, peak, allocated = next(stats)
+        name = "requested_bytes.all"
+        return {f"{name}.current": current, f"{name}.peak": peak, f"{name}.allocated": allocated}
+
+    calls = []
+    monkeypatch.setattr(measure, "_kind", lambda asked: "cuda")
+    monkeypatch.setattr(torch.cuda, "memory_stats", memory_stats)
+    for name in ("synchronize", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda name=name: calls.append(name))
+    found = measure.measured_memory(lambda: calls.append("call"), "cuda")
+    assert found == Memory(700, 900)
+    assert calls == ["call", "synchronize", "reset_peak_memory_stats", "call"]
+
+
+def test_measuring_memory_is_silent_and_wants_the_profiler_for_itself(capfd):
+    measure.peak_bytes(lambda: torch.zeros(4))
+    assert capfd.readouterr().err == ""
+    with torch.profiler.profile(), pytest.raises(RuntimeError, match="another profiler is active"):
+        measure.peak_bytes(lambda: torch.zeros(4))

@@ -28,7 +28,7 @@ ROWS = (
 def picture() -> Image.Image:
     """Both figures side by side on white."""
     a100 = hardware.find("A100")
-    rows = [(label, predict(work, a100), cited(key).time_us) for label, work, key in ROWS]
+    rows = [(label, predict(work, a100), cited(key)) for label, work, key in ROWS]
     parts = [_image(figures.timeline(by_hand(), step=3)), _image(figures.predicted_and_measured(rows))]
     height = max(part.height for part in parts)
     whole = Image.new("RGB", (sum(part.width for part in parts) + 3 * MARGIN, height + 2 * MARGIN), "white")

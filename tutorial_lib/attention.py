@@ -2,8 +2,8 @@
 
 The functions take q [batch, heads, q_len, head_dim] and k, v [batch, kv_heads, kv_len, head_dim]; with fewer
 kv_heads than heads, each head of k and v serves heads / kv_heads neighbouring heads of q. `Attention` and
-`Decode` are configs as in `models`, `math_items` opens the math backend, `planned_memory` and
-`measured_memory` say what a call allocates.
+`Decode` are configs as in `models`, `math_items` opens the math backend, `planned_memory`
+says what a call will allocate.
 
 Two conventions meet here and are opposite: in `mask` of the written-out functions True hides a score, as
 `masked_fill` has it; in `attn_mask` of `scaled_dot_product_attention` True keeps it.
@@ -11,17 +11,11 @@ Two conventions meet here and are opposite: in `mask` of the written-out functio
 
 from __future__ import annotations
 
-import gc
-import json
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
-from pathlib import Path
 
 import pandas as pd
 import torch
@@ -30,7 +24,6 @@ from torch._C import DispatchKey
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
-from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -551,71 +544,3 @@ def planned_memory(fn: Callable, *inputs: object) -> Memory:
     """
     watch = _run_on_meta(fn, inputs)
     return Memory(watch.peak_bytes, watch.allocated_bytes)
-
-
-def peak_bytes(call: Callable[[], object], device: str = "cpu") -> int:
-    """The most that one call holds at a time beyond what was there before it, its result included."""
-    return measured_memory(call, device).peak_bytes
-
-
-def measured_memory(call: Callable[[], object], device: str = "cpu") -> Memory:
-    """What one call allocates on this device, from torch's own allocator: exact, and no clock is read.
-
-    On a CPU the profiler's memory records are added up, on a GPU the allocator's counters of requested bytes
-    are read, which it does not round up. There the call runs once before: libraries keep a workspace from
-    their first call. Raises RuntimeError when a profiler is active.
-    """
-    gc.collect()
-    if torch.device(device).type == "cuda":
-        return _on_gpu(call)
-    if torch.autograd._profiler_enabled():
-        raise RuntimeError("a profiler is active, and torch has one at a time: leave it first")
-    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-    with _quiet():
-        profiler.start()
-    try:
-        kept = call()  # held until the records end
-    finally:
-        with _quiet():
-            profiler.stop()
-    del kept
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "memory.json")
-        profiler.export_chrome_trace(str(file))
-        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
-    # A free is negative. One of memory that was there before the records began is not among them.
-    records = sorted((e for e in events if e.get("name") == "[memory]"), key=lambda e: e["ts"])
-    sizes = [e["args"]["Bytes"] for e in records]
-    return Memory(max(accumulate(sizes), default=0), sum(size for size in sizes if size > 0))
-
-
-def _on_gpu(call: Callable[[], object]) -> Memory:
-    call()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_stats()
-    kept = call()
-    after = torch.cuda.memory_stats()
-    del kept
-    name = "requested_bytes.all"
-    return Memory(
-        after[f"{name}.peak"] - before[f"{name}.current"],
-        after[f"{name}.allocated"] - before[f"{name}.allocated"],
-    )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the lines that Kineto writes to the process's stderr whenever it starts and stops."""
-    try:
-        stderr = os.dup(2)
-    except OSError:  # closed
-        yield
-        return
-    with open(os.devnull, "wb") as nothing:
-        os.dup2(nothing.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)

@@ -365,9 +365,11 @@ def predicted_and_measured(rows: Iterable[tuple[str, object, object]]) -> Figure
     point.
 
     A prediction is a `Prediction` or `WorkTime` with a time; measured is a `Timing` (drawn with its
-    quartiles), a number of µs, or None. The axis is logarithmic where the times span more than a factor of
+    quartiles), a number of µs, a `Cited` figure (an open point, named so in the key), or None. The axis is logarithmic where the times span more than a factor of
     30. ValueError without rows, or naming the row whose prediction has no time.
     """
+    rows = list(rows)
+    who = ["cited" if hasattr(measured, "time_us") else "measured" for _, _, measured in rows]
     rows = [(label, prediction, _timed(measured)) for label, prediction, measured in rows]
     if not rows:
         raise ValueError("rows is empty: pass at least one (label, prediction, measured)")
@@ -383,7 +385,8 @@ def predicted_and_measured(rows: Iterable[tuple[str, object, object]]) -> Figure
         height=0.46 * len(rows) + 0.88 + _WHERE, left=0.15, right=0.25, bottom=0.78 + _WHERE, top=0.1
     )
     for row, (label, prediction, measured) in enumerate(rows):
-        _band_row(axes, row, label, prediction, measured, scale)
+        point = [us / scale for us in measured] if measured else None
+        _band_row(axes, row, label, prediction, scale, point, who[row], first=who.index(who[row]) == row)
     _time_axis(axes, [us / scale for us in times], logarithmic)
     axes.set_ylim(len(rows) - 0.3, -0.62)
     axes.set_yticks([])
@@ -403,6 +406,8 @@ def _timed(measured: object) -> tuple[float, float, float] | None:
     """Median and quartiles in µs of a Timing; a plain number is all three."""
     if measured is None:
         return None
+    if hasattr(measured, "time_us"):
+        return (measured.time_us,) * 3
     if hasattr(measured, "median_us"):
         return measured.median_us, measured.q1_us, measured.q3_us
     return (_us(measured, "measured"),) * 3
@@ -414,8 +419,9 @@ def _us(value: object, argument: str) -> float:
     return float(value)
 
 
-def _band_row(axes: Axes, row: int, label: str, prediction, measured, scale: float) -> None:
-    first = row == 0
+def _band_row(
+    axes: Axes, row: int, label: str, prediction, scale: float, point, who: str, *, first: bool
+) -> None:
     low, high = prediction.low_us / scale, prediction.high_us / scale
     axes.barh(
         row,
@@ -426,7 +432,7 @@ def _band_row(axes: Axes, row: int, label: str, prediction, measured, scale: flo
         edgecolor=BLUE,
         hatch="////",
         lw=1,
-        label="predicted band" if first else None,
+        label="predicted band" if row == 0 else None,
         gid=f"band {row}",
     )
     if prediction.limit_us:
@@ -436,22 +442,22 @@ def _band_row(axes: Axes, row: int, label: str, prediction, measured, scale: flo
             color=BLACK,
             lw=2.4,
             solid_capstyle="butt",
-            label="limit" if first else None,
+            label="limit" if row == 0 else None,
             gid=f"limit {row}",
         )
-    if measured:
-        median, q1, q3 = (us / scale for us in measured)
+    if point:
+        median, q1, q3 = point
         axes.plot([q1, q3], [row, row], color=VERMILLION, lw=2, gid=f"quartiles {row}")
         axes.plot(
             [median],
             [row],
             "o",
-            color=VERMILLION,
-            mec="white",
-            mew=0.8,
+            color="white" if who == "cited" else VERMILLION,
+            mec=VERMILLION if who == "cited" else "white",
+            mew=1.6 if who == "cited" else 0.8,
             ms=7.5,
             ls="none",
-            label=("measured, with quartiles" if q1 < q3 else "measured") if first else None,
+            label=(f"{who}, with quartiles" if q1 < q3 else who) if first else None,
             gid=f"measured {row}",
         )
     text = _elided(label, _room(_WIDTH - 0.5, _TEXT))
@@ -550,6 +556,11 @@ def _arithmetic(item: WorkTime) -> int:
     return item.work.flops or item.work.vector_flops
 
 
+def _needed(item: WorkTime) -> int:
+    """The same without what a kernel may skip: the fastest of the band is one that does."""
+    return _arithmetic(item) - item.work.skippable_flops
+
+
 def _points(items: Sequence[WorkTime], times: Sequence[float | None]) -> list[_Point]:
     groups: dict[WorkTime, list[float]] = {}
     for item, us in zip(items, times, strict=True):
@@ -560,7 +571,7 @@ def _points(items: Sequence[WorkTime], times: Sequence[float | None]) -> list[_P
             _item_label(item, items.count(item)),
             _arithmetic(item) / item.work.bytes_moved,
             low=_arithmetic(item) / item.high_us * 1e6,
-            high=_arithmetic(item) / item.low_us * 1e6,
+            high=_needed(item) / item.low_us * 1e6,
             measured=tuple(_arithmetic(item) / us * 1e6 for us in measured),
         )
         for item, measured in groups.items()

@@ -1,8 +1,8 @@
-"""The only module that runs anything: record a trace, time a call, measure what this machine can do.
+"""The only module that runs anything: record a trace, time a call, add up its memory, measure this machine.
 
-`record` gives counts and order, `bench` gives time (the profiler is off), `calibrate` gives the machine's
-rates. All three run on the GPU where one works and on the CPU otherwise, with torch 2.11 to 2.15. Several
-GPUs, other accelerators and energy are not covered.
+`record` gives counts and order, `bench` gives time (the profiler is off), `measured_memory` bytes without a
+clock, `calibrate` the machine's rates. All run on the GPU where one works and on the CPU otherwise, with torch
+2.11 to 2.15. Several GPUs, other accelerators and energy are not covered.
 
 Kineto, the library under torch.profiler, writes start and stop lines to the process's stderr. `record` holds
 those lines back; `KINETO_LOG_LEVEL=99` in the environment does the same for any other profile, if it is set
@@ -11,6 +11,7 @@ before torch is imported.
 
 from __future__ import annotations
 
+import gc
 import gzip
 import importlib.metadata
 import json
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 
 import msgspec
@@ -33,6 +35,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from tutorial_lib import __version__, timeline, units
+from tutorial_lib.attention import Memory
 from tutorial_lib.hardware import Hardware
 from tutorial_lib.trace import Trace, TraceError, read_trace
 
@@ -226,8 +229,7 @@ def record(
         raise ValueError(f"{target}: is a folder; name the file to write")
     if steps < 1 or warmup < 0:
         raise ValueError(f"steps must be at least 1 and warmup at least 0, got {steps} and {warmup}")
-    if torch.autograd._profiler_enabled():
-        raise RuntimeError("another profiler is active, and Kineto serves one at a time: leave that first")
+    _demand_no_profiler()
     for _ in range(warmup):
         step()
     _synchronize(kind)
@@ -244,6 +246,11 @@ def record(
         trace = checked(trace, kind, steps, said)
         os.replace(finished, target)
     return trace
+
+
+def _demand_no_profiler() -> None:
+    if torch.autograd._profiler_enabled():
+        raise RuntimeError("another profiler is active, and Kineto serves one at a time: leave that first")
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
@@ -491,6 +498,60 @@ def _timing(samples_us: list[float], kind: str, **facts) -> Timing:
         threads=torch.get_num_threads(),
         samples_us=tuple(samples_us),
         **facts,
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- memory
+
+
+def peak_bytes(call: Callable[[], object], device: str = "cpu") -> int:
+    """The most that one call holds at a time beyond what was there before it, its result included."""
+    return measured_memory(call, device).peak_bytes
+
+
+def measured_memory(call: Callable[[], object], device: str = "cpu") -> Memory:
+    """What one call allocates on this device, from torch's own allocator: exact, and no clock is read.
+
+    On a CPU the profiler's memory records are added up, on a GPU the allocator's counters of requested bytes
+    are read, which it does not round up. There the call runs once before: libraries keep a workspace from
+    their first call. Raises RuntimeError when a profiler is active.
+    """
+    gc.collect()
+    if _kind(device) == "cuda":
+        return _memory_on_gpu(call)
+    _demand_no_profiler()
+    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with _without_chatter([]) as quiet:
+        with quiet:
+            profiler.start()
+        try:
+            kept = call()  # held until the records end
+        finally:
+            with quiet:
+                profiler.stop()
+        del kept
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "memory.json")
+        profiler.export_chrome_trace(str(file))
+        events = msgspec.json.decode(file.read_bytes())["traceEvents"]
+    # A free is negative. One of memory that was there before the records began is not among them.
+    records = sorted((e for e in events if e.get("name") == "[memory]"), key=lambda e: e["ts"])
+    sizes = [e["args"]["Bytes"] for e in records]
+    return Memory(max(accumulate(sizes), default=0), sum(size for size in sizes if size > 0))
+
+
+def _memory_on_gpu(call: Callable[[], object]) -> Memory:
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_stats()
+    kept = call()
+    after = torch.cuda.memory_stats()
+    del kept
+    name = "requested_bytes.all"
+    return Memory(
+        after[f"{name}.peak"] - before[f"{name}.current"],
+        after[f"{name}.allocated"] - before[f"{name}.allocated"],
     )
 
 
