@@ -39,7 +39,8 @@ def test_what_is_missing_comes_with_the_way_to_get_it(report):
 
 
 def test_each_chapter_says_what_runs_and_what_stands_in(report):
-    assert [c.chapter for c in report.chapters] == ["0 intro", "1 reading_a_trace", "2 linear", "3 geglu_mlp"]
+    chapters = ["0 intro", "1 reading_a_trace", "2 linear", "3 geglu_mlp", "4 attention", "5 your_model"]
+    assert [c.chapter for c in report.chapters] == chapters
     assert all(c.runs_here and c.instead for c in report.chapters)
 
 
@@ -147,6 +148,11 @@ def test_without_a_compiler_one_linear_still_compiles_and_a_fused_loop_does_not(
     assert report.chapters[2].runs_here == "traces of the GPU and the CPU, torch.compile"
     assert "torch.compile" in report.chapters[3].instead and report.chapters[0].instead == "nothing"
     assert "g++" in doctor.compiler_problem()
+
+
+def test_the_last_chapter_says_that_transformers_is_missing(monkeypatch):
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    assert "transformers says what is missing" in doctor.report().chapters[5].instead
 
 
 def test_chapter_3_says_what_its_extras_are_when_they_are_missing(monkeypatch):

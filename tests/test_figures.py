@@ -252,6 +252,8 @@ def test_a_cited_time_is_an_open_point_and_named_so():
 def test_a_kernel_that_may_skip_half_of_its_work_is_not_drawn_above_the_roof():
     work = cost.attention(8, 16, 1024, 1024, 64, "bfloat16", causal=True)
     (point,) = figures._points(predict.predict(work, A100).items, [None])
+    # 2 products of 128·1024·1024·64·2 FLOPs, of which 1025/2048 are needed; 4 tensors of 128·1024·64·2 bytes
+    assert point.intensity == pytest.approx(2 * 2 * 128 * 1024 * 1024 * 64 * 1025 / 2048 / (4 * 128 * 1024 * 64 * 2))
     assert point.high <= A100.rate("bfloat16")
 
 

@@ -8,6 +8,7 @@ what the chapter shows in its place. Nothing is installed or changed.
 from __future__ import annotations
 
 import html
+import importlib.util
 import os
 import shutil
 import sys
@@ -243,21 +244,24 @@ def _chapters(facts: tuple[Fact, ...], environment: dict, problem: str | None) -
     here = "traces of the GPU and the CPU" if gpu_traces else "traces of the CPU"
     cited = "nothing" if gpu_traces else "A100 figures that others published, marked as cited"
     by_hand = "nothing" if gpu_traces else f"a small GPU trace drawn by hand, and {cited}"
+    parts = {
+        "torch.compile": value["C++ compiler"].remedy is None,
+        "the program of a GPU that is not here": offline_gpu.problem() is None,
+        "Liger's kernels": liger.problem() is None,
+    }
+    has_transformers = importlib.util.find_spec("transformers") is not None
     return (
         Chapter("0 intro", here, cited),
         Chapter("1 reading_a_trace", here, by_hand),
         # one Linear leaves a compiler nothing to generate, so this needs no C++ compiler
         Chapter("2 linear", f"{here}, torch.compile", cited),
-        _fusion(here, cited, compiles=value["C++ compiler"].remedy is None),
+        _with_parts("3 geglu_mlp", here, cited, parts),
+        _with_parts("4 attention", here, cited, {name: parts[name] for name in list(parts)[:2]}),
+        _with_parts("5 your_model", here, "a GPU trace drawn by hand", {"transformers": has_transformers}),
     )
 
 
-def _fusion(here: str, cited: str, *, compiles: bool) -> Chapter:
-    parts = {
-        "torch.compile": compiles,
-        "the program of a GPU that is not here": offline_gpu.problem() is None,
-        "Liger's kernels": liger.problem() is None,
-    }
+def _with_parts(chapter: str, here: str, instead: str, parts: dict[str, bool]) -> Chapter:
     runs = [here, *(name for name, can in parts.items() if can)]
     lost = [f"{name} says what is missing" for name, can in parts.items() if not can]
-    return Chapter("3 geglu_mlp", ", ".join(runs), "; ".join([cited, *lost]))
+    return Chapter(chapter, ", ".join(runs), "; ".join([instead, *lost]))

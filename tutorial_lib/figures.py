@@ -552,13 +552,11 @@ class _Point:
 
 
 def _arithmetic(item: WorkTime) -> int:
-    """FLOPs for the roof that the item stands under: of its products, or else of its vector arithmetic."""
-    return item.work.flops or item.work.vector_flops
+    """FLOPs for the roof that the item stands under: what its products need, or else its vector arithmetic.
 
-
-def _needed(item: WorkTime) -> int:
-    """The same without what a kernel may skip: the fastest of the band is one that does."""
-    return _arithmetic(item) - item.work.skippable_flops
+    The masked half that a kernel may skip is left out, as it is in the limit.
+    """
+    return item.work.flops - item.work.skippable_flops or item.work.vector_flops
 
 
 def _points(items: Sequence[WorkTime], times: Sequence[float | None]) -> list[_Point]:
@@ -571,7 +569,7 @@ def _points(items: Sequence[WorkTime], times: Sequence[float | None]) -> list[_P
             _item_label(item, items.count(item)),
             _arithmetic(item) / item.work.bytes_moved,
             low=_arithmetic(item) / item.high_us * 1e6,
-            high=_needed(item) / item.low_us * 1e6,
+            high=_arithmetic(item) / item.low_us * 1e6,
             measured=tuple(_arithmetic(item) / us * 1e6 for us in measured),
         )
         for item, measured in groups.items()
