@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "tutorial_lib"
-LAYERS = ("units", "cost", "hardware", "kernel_names", "kernel_time", "predict", "cited", "trace", "timeline",
+LAYERS = ("units", "cost", "hardware", "kernel_names", "kernel_time", "kernel_time_gemm", "kernel_time_memory",
+          "predict", "op_times", "cited", "trace", "timeline",
           "compiled", "models", "attention", "dispatch", "sdpa", "offline_gpu", "offline_gpu_child", "measure", "liger",
           "verdict", "figures", "diagnose", "compare", "report", "doctor", "__main__")
 MAY_IMPORT = {
