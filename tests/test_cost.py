@@ -232,6 +232,22 @@ def test_reductions_read_all_and_write_what_is_left(name, shapes, dtypes, concre
     assert (work.kind, work.bytes_moved) == ("reduction", moved)
 
 
+def test_reductions_say_how_many_rows_they_have_and_how_far_apart_the_neighbours_in_one_lie():
+    def rows(name, shape, *concrete):
+        dtypes = [FLOAT, *[SCALAR] * len(concrete)]
+        work = cost.operator(name, [shape, *[[]] * len(concrete)], dtypes, concrete=["", *concrete])
+        return work.rows, work.row_step
+
+    assert rows("aten::sum", [4, 8, 16], "[-1]", "False", "") == (4 * 8, 1)
+    assert rows("aten::sum", [4, 8, 16], "[1]", "False", "") == (4 * 16, 16)
+    assert rows("aten::sum", [4, 8, 16], "[0]", "False", "") == (8 * 16, 8 * 16)
+    assert rows("aten::sum", [4, 8, 16], "[0, 2]", "False", "") == (8, 1)  # the last is among them
+    assert rows("aten::mean", [4, 8, 16], "[]", "False", "") == (1, 1)
+    assert rows("aten::_softmax", [4, 8, 16], "1", "False") == (4 * 16, 16)
+    assert cost.operator("aten::_softmax", [[4, 8], [], []], [FLOAT, SCALAR, SCALAR]).rows is None
+    assert (cost.softmax(4, 8, "bf16").rows, cost.layer_norm(4, 8, "bf16").rows) == (4, 4)
+
+
 def test_normalisations_cost_the_same_by_row_and_by_name():
     shapes, dtypes = [[5, 10, 20], [], [20], [20], []], [BF16, "ScalarList", BF16, BF16, SCALAR]
     work = cost.operator("aten::native_layer_norm", shapes, dtypes)

@@ -25,6 +25,13 @@ from tutorial_lib.hardware import CARDS, Hardware, UnknownHardware, find
         ("rtx4090", "RTX 4090"),
         ("Tesla T4", "T4"),
         ("NVIDIA L4", "L4"),
+        ("NVIDIA PG509-210", "A100 80GB SXM"),
+        ("Tesla V100-SXM2-16GB", "V100 16GB SXM"),
+        ("Tesla V100-SXM2-32GB", "V100 32GB SXM"),
+        ("NVIDIA GeForce RTX 3060", "RTX 3060"),
+        ("NVIDIA GH200 480GB", "GH200 96GB"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("AMD Instinct MI300X VF", "MI300X"),
     ],
 )
 def test_a_card_is_found_by_the_names_people_and_drivers_use(spelling, name):
@@ -34,8 +41,8 @@ def test_a_card_is_found_by_the_names_people_and_drivers_use(spelling, name):
 @pytest.mark.parametrize(
     "name",
     [
-        "NVIDIA RTX A4000", "NVIDIA L40S", "NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA H100 NVL",
-        "T4G", "A10", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "AMD Instinct MI300X", "NVIDIA GPU", "",
+        "NVIDIA RTX A4000", "NVIDIA L40S", "NVIDIA GB200", "AMD Radeon Graphics", "NVIDIA GeForce RTX 3060 Ti", "NVIDIA H100 NVL",
+        "T4G", "A10", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "AMD Instinct MI325X", "NVIDIA GPU", "",
         "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
     ],
 )  # fmt: skip
@@ -47,7 +54,7 @@ def test_a_card_with_a_similar_name_is_unknown(name):
 def test_every_card_finds_itself_and_names_its_source():
     for card in CARDS:
         assert find(card.name) is card
-        assert "NVIDIA" in card.source and "launch_us" in card.source
+        assert ("NVIDIA" in card.source or "AMD" in card.source) and "launch_us" in card.source
         assert card.kind == "cuda" and not card.measured
 
 
@@ -74,6 +81,9 @@ def test_float32_rates_follow_from_cores_and_clock():
         ("A100", 64, 1.41),
         ("H100", 128, 1.98),
         ("RTX 4090", 128, 2.52),
+        ("RTX 3060", 128, 1.777),
+        ("V100", 64, 1.53),
+        ("MI300X", 128, 2.1),
     ]:
         card = find(name)
         assert card.vector_rate == pytest.approx(card.sm * lanes * 2 * ghz * 1e9, rel=0.01)

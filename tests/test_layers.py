@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "tutorial_lib"
-LAYERS = ("units", "cost", "hardware", "kernel_names", "kernel_time", "predict", "cited", "trace", "timeline",
-          "compiled", "models", "attention", "sdpa", "dispatch", "offline_gpu", "offline_gpu_child", "measure", "liger",
+LAYERS = ("units", "cost", "hardware", "kernel_names", "kernel_time", "kernel_time_gemm", "kernel_time_memory",
+          "predict", "op_times", "accuracy", "cited", "claims", "trace", "timeline", "compiled", "models",
+          "attention", "sdpa", "dispatch", "offline_gpu", "offline_gpu_child", "measure", "liger", "recordings",
           "verdict", "figures", "diagnose", "compare", "report", "doctor", "__main__")
 MAY_IMPORT = {
-    "torch": {"models", "attention", "dispatch", "sdpa", "offline_gpu", "offline_gpu_child", "measure", "liger",
-              "doctor"},
+    "torch": {"models", "attention", "sdpa", "dispatch", "offline_gpu", "offline_gpu_child", "measure", "liger",
+              "recordings", "doctor"},
     "triton": {"offline_gpu_child", "measure", "liger"},
     "liger_kernel": {"liger"},
     "matplotlib": {"figures"},

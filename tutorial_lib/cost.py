@@ -71,7 +71,9 @@ class Work:
     """One operation with its cost: `kind` is gemm, pointwise, reduction, copy, attention or other.
 
     `dtype` is the one computed in. `skippable_flops` are FLOPs inside `cost.flops` that a kernel may leave
-    out: the masked half of causal attention, which the counter counts and good kernels skip.
+    out: the masked half of causal attention, which the counter counts and good kernels skip. Of a reduction,
+    `rows` are reduced independently of each other, None where that is not known, and neighbours in a row lie
+    `row_step` elements of the input apart: 1 along the last dimension, more along another.
     """
 
     operator: str
@@ -80,6 +82,8 @@ class Work:
     cost: Cost
     shapes: tuple[Shape, ...] = ()
     skippable_flops: int = 0
+    rows: int | None = None
+    row_step: int = 1
 
     @property
     def flops(self) -> int:
@@ -191,7 +195,7 @@ def softmax(rows: int, columns: int, dtype: str) -> Work:
     rows, columns = _whole(rows=rows, columns=columns)
     dtype = dtype_name(dtype)
     cost = Cost(0, 2 * rows * columns * itemsize(dtype), 5 * rows * columns)
-    return Work("aten::_softmax", "reduction", dtype, cost, ((rows, columns),))
+    return Work("aten::_softmax", "reduction", dtype, cost, ((rows, columns),), rows=rows)
 
 
 def layer_norm(rows: int, columns: int, dtype: str) -> Work:
@@ -203,7 +207,8 @@ def layer_norm(rows: int, columns: int, dtype: str) -> Work:
     dtype = dtype_name(dtype)
     moved = (2 * rows * columns + 2 * columns) * itemsize(dtype) + 2 * rows * _statistic_size(dtype)
     shapes = ((rows, columns), (columns,), (columns,))
-    return Work("aten::native_layer_norm", "reduction", dtype, Cost(0, moved, 8 * rows * columns), shapes)
+    cost = Cost(0, moved, 8 * rows * columns)
+    return Work("aten::native_layer_norm", "reduction", dtype, cost, shapes, rows=rows)
 
 
 def reduction(operator: str, *, elements: int, outputs: int, dtype: str, to: str | None = None) -> Work:
@@ -211,7 +216,7 @@ def reduction(operator: str, *, elements: int, outputs: int, dtype: str, to: str
     elements, outputs = _whole(elements=elements, outputs=outputs)
     dtype = dtype_name(dtype)
     cost = Cost(0, elements * itemsize(dtype) + outputs * itemsize(to or dtype), elements)
-    return Work(operator, "reduction", dtype, cost, ((elements,),))
+    return Work(operator, "reduction", dtype, cost, ((elements,),), rows=outputs)
 
 
 def attention(
@@ -690,27 +695,37 @@ def _reduction(call: _Call) -> Work | None:
         return None
     operations = {"linalg_vector_norm": 2, "logsumexp": 2, "var": 4, "std": 4}.get(call.name, 1)
     cost = Cost(0, x.bytes_read + outputs * _result_bytes(call, x), operations * x.elements)
-    return Work(f"aten::{call.name}", "reduction", x.dtype, cost, (x.shape,))
+    step = _row_step(x.shape, _reduced(call, x) or ())
+    return Work(f"aten::{call.name}", "reduction", x.dtype, cost, (x.shape,), rows=outputs, row_step=step)
 
 
 def _outputs(call: _Call, x: _Tensor) -> int | None:
-    """How many results: from a recorded `out`, from the dimensions reduced, or 1 without any."""
-    dim_at, _, out_at = _REDUCTIONS[call.name]
+    """How many results: from a recorded `out`, or from the dimensions reduced."""
+    out_at = _REDUCTIONS[call.name][2]
     if out_at is not None and (out := call.tensor(out_at)) is not None:
         return out.elements
+    reduced = _reduced(call, x)
+    return None if reduced is None else math.prod(n for i, n in enumerate(x.shape) if i not in reduced)
+
+
+def _reduced(call: _Call, x: _Tensor) -> set[int] | None:
+    """The dimensions that are reduced, all of them where none is named; None when it was not recorded."""
+    everything = set(range(len(x.shape)))
     if _reduces_all(call):
-        return 1
+        return everything
     if not call.concrete:
         return None
-    dims = call.value(dim_at)
+    dims = call.value(_REDUCTIONS[call.name][0])
     dims = [dims] if isinstance(dims, int) else dims
-    if not dims:  # None and [] mean all of them
-        return 1
     try:
-        reduced = {range(len(x.shape))[d] for d in dims}
+        return {range(len(x.shape))[d] for d in dims} if dims else everything  # None and [] mean all of them
     except (IndexError, TypeError):
         return None
-    return math.prod(size for i, size in enumerate(x.shape) if i not in reduced)
+
+
+def _row_step(shape: Shape, reduced: Iterable[int]) -> int:
+    """How many elements apart neighbours along the last of the reduced dimensions lie, in a dense tensor."""
+    return math.prod(shape[max(reduced, default=len(shape)) + 1 :])
 
 
 def _reduces_all(call: _Call) -> bool:
@@ -738,12 +753,22 @@ def _softmax(call: _Call) -> Work | None:
     if x is None:
         return None
     widened = call.name in ("_softmax", "_log_softmax") and call.value(2) is True
-    return _elementwise(call, [x], 5, "float32" if widened else x.dtype, kind="reduction")
+    work = _elementwise(call, [x], 5, "float32" if widened else x.dtype, kind="reduction")
+    return _along(call.value(1), work)
+
+
+def _along(dim: object, work: Work | None) -> Work | None:
+    """The work with its rows, where the dimension that they run along was recorded."""
+    shape = work.shapes[0] if work else ()
+    if not isinstance(dim, int) or not -len(shape) <= dim < len(shape) or 0 in shape:
+        return work
+    dim %= len(shape)
+    return replace(work, rows=math.prod(shape) // shape[dim], row_step=_row_step(shape, [dim]))
 
 
 def _cumulative(call: _Call) -> Work | None:
     x = call.tensor(0)
-    return None if x is None else _elementwise(call, [x], 1, x.dtype, kind="reduction")
+    return None if x is None else _along(call.value(1), _elementwise(call, [x], 1, x.dtype, kind="reduction"))
 
 
 def _softmax_backward(call: _Call) -> Work | None:
@@ -752,7 +777,7 @@ def _softmax_backward(call: _Call) -> Work | None:
     if read is None:
         return None
     named = _named_dtype(call.value(3)) if call.says(3) else None
-    return _elementwise(call, read, 4, named or read[1].dtype, kind="reduction")
+    return _along(call.value(2), _elementwise(call, read, 4, named or read[1].dtype, kind="reduction"))
 
 
 def _norm(call: _Call, *, operations: int, statistics: int) -> Work | None:
@@ -762,9 +787,10 @@ def _norm(call: _Call, *, operations: int, statistics: int) -> Work | None:
     if x is None or row is None:
         return None
     moved = x.bytes_read + x.elements * itemsize(x.dtype) + _read(parameters)
-    moved += statistics * (x.elements // row if row else 0) * _statistic_size(x.dtype)
+    rows = x.elements // row if row else 0
+    moved += statistics * rows * _statistic_size(x.dtype)
     cost = Cost(0, moved, operations * x.elements)
-    return Work(f"aten::{call.name}", "reduction", x.dtype, cost, _shapes([x, *parameters]))
+    return Work(f"aten::{call.name}", "reduction", x.dtype, cost, _shapes([x, *parameters]), rows=rows)
 
 
 def _row_length(call: _Call, x: _Tensor | None, parameters: Sequence[_Tensor]) -> int | None:

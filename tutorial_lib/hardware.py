@@ -99,6 +99,9 @@ _LAUNCH = {
     "H100": f" {_PUBLIC} 1.3 to 1.5 µs on an H100 80GB HBM3 (AMD-AGI/TraceLens)",
     "B200": f" {_PUBLIC} 1.1 µs (pytorch/ao).",
     "Ada": f" {_PUBLIC} 1.15 µs on an RTX 4090 (tugot17/tokenomics-from-first-principles)",
+    "V100": f" {_PUBLIC} 1 to 3 µs, in traces that keep whole µs (facebookresearch/HolisticTraceAnalysis and param).",
+    "RTX 3060": f" {_PUBLIC} 1.0 µs (luatil/torch-profile).",
+    "MI300X": f" {_PUBLIC} 1.5 to 2.1 µs (AMD-AGI/TraceLens).",
     "T4": f" {_PUBLIC} 2.5 µs (incredere/gpu-profiling-pytorch-lab).",
 }
 
@@ -112,6 +115,10 @@ _H100_PCIE = {"float64": 51.2, "float32": 51.2, "tfloat32": 378, "float16": 756.
 _H100_PCIE |= {"int8": 1513, "float8_e4m3fn": 1513}
 _B200 = {"float64": 37, "float32": 75, "tfloat32": 1125, "float16": 2250, "bfloat16": 2250}
 _B200 |= {"int8": 4500, "float8_e4m3fn": 4500}
+_V100 = {"float64": 7.8, "float32": 15.7, "float16": 125}
+_RTX_3060 = {"float64": 0.199, "float32": 12.7, "tfloat32": 12.7, "float16": 25.5, "bfloat16": 25.5, "int8": 101.9}
+_MI300X = {"float64": 163.4, "float32": 163.4, "tfloat32": 653.7, "float16": 1307.4, "bfloat16": 1307.4}
+_MI300X |= {"int8": 2614.9, "float8_e4m3fn": 2614.9}
 _RTX_4090 = {"float64": 1.29, "float32": 82.6, "tfloat32": 82.6, "float16": 165.2, "bfloat16": 165.2}
 _RTX_4090 |= {"int8": 660.6, "float8_e4m3fn": 330.3}
 
@@ -150,6 +157,25 @@ _B200_SOURCE = (
     " bfloat16. float32 and float64 were checked against cores × clock only (148 · 128 · 2 · 1.98 GHz = 75"
     " TFLOP/s), not against the datasheet itself." + _LAUNCH["B200"]
 )
+_V100_SOURCE = (
+    "NVIDIA V100 Tensor Core GPU datasheet, NVLink (SXM2) column; L2 and SMs from the NVIDIA Tesla V100 GPU"
+    " Architecture whitepaper. No bfloat16, no TF32." + _LAUNCH["V100"]
+)
+_RTX_3060_SOURCE = (
+    "NVIDIA GeForce RTX 3060, 12 GB: 3,584 cores in 28 SMs at a boost of 1.777 GHz, 360 GB/s, from NVIDIA's"
+    " specification page; tensor-core rates from the ratios that the NVIDIA Ampere GA102 GPU Architecture"
+    " whitepaper gives for the generation (float16 with float32 accumulation twice float32, TF32 as much as float32)"
+    ", dense. L2 from public specification tables." + _LAUNCH["RTX 3060"]
+)
+_GH200_SOURCE = (
+    "NVIDIA GH200 Grace Hopper Superchip datasheet, the version with 96 GB of HBM3 at 4 TB/s (the driver calls"
+    " it 480GB, by the memory of its CPU); the GPU is an H100's, with its rates." + _LAUNCH["H100"] + "."
+)
+_MI300X_SOURCE = (
+    "AMD Instinct MI300X accelerator data sheet, dense, matrix rates; the L2 here is the 256 MB Infinity Cache"
+    " (each of the 8 dies has 4 MB of its own before it). A virtual function of it (VF) has the whole card."
+    + _LAUNCH["MI300X"]
+)
 _RTX_4090_SOURCE = (
     "NVIDIA Ada GPU Architecture whitepaper, GeForce RTX 4090, dense. float16 and FP8 accumulate in float32"
     " here, as PyTorch runs them by default; accumulating in float16 the card does twice as much (330.3 and"
@@ -185,6 +211,11 @@ CARDS: tuple[Hardware, ...] = (
     _card("H100 PCIe",      _H100_PCIE, 2000, 1.4,    50, 114, (9, 0),  80,  _H100_PCIE_SOURCE),
     _card("H200",           _H100,      4800, 1.4,    60, 132, (9, 0),  141, _H200_SOURCE),
     _card("B200",           _B200,      7700, 1.1,   126, 148, (10, 0), 180, _B200_SOURCE),
+    _card("V100 16GB SXM",  _V100,       900, 2.5,    6,  80,  (7, 0),  16,  _V100_SOURCE),
+    _card("V100 32GB SXM",  _V100,       900, 2.5,    6,  80,  (7, 0),  32,  _V100_SOURCE),
+    _card("RTX 3060",       _RTX_3060,   360, 1.0,    3,  28,  (8, 6),  12,  _RTX_3060_SOURCE),
+    _card("GH200 96GB",     _H100,      4000, 1.4,    50, 132, (9, 0),  96,  _GH200_SOURCE),
+    _card("MI300X",         _MI300X,    5300, 2.0,   256, 304, (9, 4),  192, _MI300X_SOURCE),
     _card("RTX 4090",       _RTX_4090,  1008, 1.15,   72, 128, (8, 9),  24,  _RTX_4090_SOURCE),
 )  # fmt: skip
 
@@ -194,16 +225,21 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "T4": ("t4", "t4 16gb"),
     "L4": ("l4", "l4 24gb"),
     "A100 40GB SXM": ("a100 40gb", "a100 sxm 40gb", "a100 pg509 200"),
-    "A100 80GB SXM": ("a100", "a100 80gb", "a100 sxm", "a100 sxm 80gb"),
+    "A100 80GB SXM": ("a100", "a100 80gb", "a100 sxm", "a100 sxm 80gb", "pg509 210", "a100 pg509 210"),
     "A100 40GB PCIe": ("a100 pcie 40gb",),
     "A100 80GB PCIe": ("a100 pcie", "a100 pcie 80gb"),
     "H100 SXM": ("h100", "h100 80gb", "h100 sxm", "h100 sxm 80gb", "h100 80gb hbm3"),
     "H100 PCIe": ("h100 pcie", "h100 pcie 80gb"),
     "H200": ("h200", "h200 sxm", "h200 141gb", "h200 sxm 141gb"),
     "B200": ("b200", "b200 sxm", "b200 180gb"),
+    "V100 16GB SXM": ("v100 sxm2 16gb", "v100 sxm 16gb", "v100 16gb"),
+    "V100 32GB SXM": ("v100", "v100 sxm2 32gb", "v100 sxm 32gb", "v100 32gb"),
+    "RTX 3060": ("rtx 3060", "3060", "rtx 3060 12gb"),
+    "GH200 96GB": ("gh200", "gh200 480gb", "gh200 96gb"),
+    "MI300X": ("mi300x", "mi300x vf"),
     "RTX 4090": ("rtx 4090", "4090", "rtx4090", "rtx 4090 24gb"),
 }
-_VENDOR_WORDS = {"nvidia", "tesla", "geforce", "tensor", "core", "gpu"}
+_VENDOR_WORDS = {"nvidia", "tesla", "geforce", "tensor", "core", "gpu", "amd", "instinct"}
 _SPELLINGS = {"sxm4": "sxm", "sxm5": "sxm", "40": "40gb", "80": "80gb"}
 
 

@@ -1,23 +1,24 @@
 """How long work should take, a band above a hard limit, and how much of it there is, which needs no clock.
 
-`limit_us` is what the rates of the device allow and no more. The band adds what real kernels lose: a fixed
-cost for each, and the share of the rates that good ones reach. Those losses are the `Terms`, kept in one
-function, `terms_for`; here they are wide and depend on the kind of work only, not on shape. Time is device
-busy time of one call, the sum over its work items; waiting for the CPU between them is not predicted. A
-reader's own prediction (`guess`) is the same noun.
+`limit_us` is what the rates of the device allow and no more. The band adds what real kernels lose. On a GPU a
+model of the kernel says how much, term by term (`kernel_time_gemm`, `kernel_time_memory`), from shapes alone or
+with the names of the kernels that ran (`work_time`); on a CPU the losses are the wide `Terms` of the kind of work.
+Time is device busy time of one call, the sum over its work items; waiting for the CPU between them is not
+predicted. A reader's own prediction (`guess`) is the same noun.
 """
 
 import html
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Real
 
 import pandas as pd
 
-from tutorial_lib import units
+from tutorial_lib import kernel_time_gemm, kernel_time_memory, units
 from tutorial_lib.cost import Work
 from tutorial_lib.hardware import Hardware
+from tutorial_lib.kernel_time import Ran, Tensor
 
 Band = tuple[float, float]
 
@@ -34,62 +35,36 @@ class Terms:
 
 @dataclass(frozen=True)
 class WorkTime:
-    """The predicted time of one work item; `bound_by` is compute, vector, memory or fixed cost."""
+    """The predicted time of one work item; `bound_by` is compute, vector, memory or fixed cost.
+
+    On a GPU `terms` add up to `typical_us`, the middle of the band, each by its name in µs; `source` says what the
+    constants behind them come from. On a CPU there is a band only.
+    """
 
     work: Work
     limit_us: float
     low_us: float
     high_us: float
     bound_by: str
+    typical_us: float | None = None
+    terms: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
+    source: str = ""
+
+    @property
+    def explained_by(self) -> str | None:
+        """The term that adds most to what the rates allow; None on a CPU and where nothing adds."""
+        adds = {name: us for name, us in self.terms.items() if name not in _WORK_ITSELF and us > 0}
+        return max(adds, key=adds.get) if adds else None
 
 
-# Shares of datasheet rates that 1,000 operator shapes in public torch.profiler traces of A100, H100, B200, T4
-# and RTX 4090 reached (10th to 90th percentile where the limit is over 10 µs), and what the small ones (limit
-# under 1 µs) took in multiples of the card's launch_us. float32 products that ran in TF32 and copies over the
-# bus are left out.
-_TRACES = (
-    "public torch.profiler traces (AMD-AGI/TraceLens, pytorch-labs/segment-anything-fast,"
-    " facebookresearch/HolisticTraceAnalysis, harryjmoss/particle_transformer, pytorch/ao,"
-    " CodingPlatelets/SwitchTransformers, astra-sim, tugot17/tokenomics-from-first-principles,"
-    " incredere/gpu-profiling-pytorch-lab, andrewlala/ResNet50)"
-)
-# The bands made of this hold five in six of the rows behind it.
-# kind: fixed cost in launches, share of the compute rate, share of the bandwidth
-_GPU: dict[str, tuple[Band, Band, Band, str]] = {
-    "gemm": (
-        (1.5, 8),
-        (0.3, 0.95),
-        (0.2, 0.95),
-        "21 compute-bound products at 0.31 to 0.80 of the rate, 30 memory-bound",
-    ),
-    "attention": (
-        (2, 9),
-        (0.2, 0.8),
-        (0.2, 0.9),
-        "11 calls only, and the A100 figures of the Hugging Face series",
-    ),
-    "pointwise": ((0.5, 4), (0.25, 1.0), (0.35, 1.0), "101 calls at 0.35 to 0.98 of the bandwidth"),
-    "copy": ((0.5, 4), (0.25, 1.0), (0.35, 1.0), "41 calls at 0.37 to 0.92 of the bandwidth"),
-    "reduction": ((1.5, 6), (0.25, 1.0), (0.2, 0.9), "47 calls at 0.22 to 0.72 of the bandwidth"),
-    "other": ((0.5, 6), (0.2, 1.0), (0.2, 1.0), "few calls: the widest of the other kinds"),
-}
+_WORK_ITSELF = ("roofline", "memory", "compute")
 
 
 def terms_for(work: Work, on: Hardware) -> Terms:
-    """The losses to expect of this work on this device; the one place that a sharper model replaces."""
-    if on.kind == "cpu":
-        return _cpu_terms(work, on)
-    launches, compute, memory, basis = _GPU.get(work.kind, _GPU["other"])
-    source = f"{basis}; 10th to 90th percentile of {_TRACES}"
-    if on.measured:
-        # Measured rates hold the losses of one good kernel already, so others get closer to them.
-        compute, memory = (_of_measured(share) for share in (compute, memory))
-        source += "; taken over to measured rates"
-    return Terms((launches[0] * on.launch_us, launches[1] * on.launch_us), compute, memory, source)
-
-
-def _of_measured(share: Band) -> Band:
-    return (share[0] / 0.8, 1.0)
+    """The losses to expect of this work on a CPU; what GPU kernels lose is in `kernel_time`."""
+    if on.kind != "cpu":
+        raise ValueError(f"{on.name} is no CPU: its terms are those of work_time(work, on).terms, in µs")
+    return _cpu_terms(work, on)
 
 
 def _cpu_terms(work: Work, on: Hardware) -> Terms:
@@ -113,7 +88,42 @@ def _parts(work: Work, on: Hardware) -> dict[str, float]:
     }
 
 
-def _time(work: Work, on: Hardware) -> WorkTime:
+def work_time(
+    work: Work,
+    on: Hardware,
+    *,
+    inputs: Sequence[Tensor] = (),
+    ran: Sequence[Ran] = (),
+    terms: Collection[str] | None = None,
+) -> WorkTime:
+    """The time of one work item; `inputs` add strides, `ran` the kernels that ran, where a trace was read.
+
+    With `terms` only those of the model's terms are used (`kernel_time_gemm.TERMS`, `kernel_time_memory.TERMS`), so
+    that what each of them buys can be seen. ValueError when the device has no rate for the dtype.
+    """
+    if on.kind == "cpu":
+        return _cpu_time(work, on)
+    parts = _parts(work, on)
+    resource = max(parts, key=parts.get)
+    if not any(parts.values()) or (work.kind == "gemm" and not work.flops):  # an empty tensor, or a k of 0
+        limit_us, start = parts[resource], on.launch_us
+        terms = {"roofline": limit_us, "fixed cost": start}
+        high_us, typical_us = limit_us + 4 * start, limit_us + start
+        return WorkTime(work, limit_us, limit_us, high_us, "fixed cost", typical_us, terms, on.source)
+    model = kernel_time_gemm if work.kind == "gemm" else kernel_time_memory
+    used = model.TERMS if terms is None else model.TERMS & frozenset(terms)
+    found = model.estimate(work, on, inputs=tuple(inputs), ran=tuple(ran), terms=used)
+    fixed_us = sum(found.terms.get(name, 0.0) for name in _FIXED)
+    bound_by = "fixed cost" if fixed_us > found.limit_us else resource
+    return WorkTime(
+        work, found.limit_us, found.low_us, found.high_us, bound_by, found.typical_us, found.terms, found.source
+    )
+
+
+_FIXED = ("fixed cost", "launch", "start")
+
+
+def _cpu_time(work: Work, on: Hardware) -> WorkTime:
     terms, parts = terms_for(work, on), _parts(work, on)
     limit, resource = max((time, name) for name, time in parts.items())
     low = {name: time / _share(terms, name)[1] for name, time in parts.items()}
@@ -149,6 +159,7 @@ class Prediction:
     items: tuple[WorkTime, ...] = ()
     hardware: str | None = None
     author: str = "model"
+    typical_us: float | None = None
 
     def position(self, time_us: float) -> str:
         """Where a measured time lies: below the limit, below the band, inside the band or above the band.
@@ -178,10 +189,11 @@ class Prediction:
             "low_us",
             "high_us",
             "bound_by",
+            "typical_us",
         )
         rows = [
             (i.work.operator, i.work.kind, i.work.dtype, i.work.shapes, i.work.flops, i.work.bytes_moved)
-            + (i.limit_us, i.low_us, i.high_us, i.bound_by)
+            + (i.limit_us, i.low_us, i.high_us, i.bound_by, i.typical_us)
             for i in self.items
         ]
         return pd.DataFrame(rows, columns=columns)
@@ -201,6 +213,7 @@ class Prediction:
             ("FLOPs", _or_none(units.work, self.flops)),
             ("bytes moved", _or_none(units.data, self.bytes_moved)),
             ("limit", _or_none(units.duration, self.limit_us)),
+            ("typical", _or_none(units.duration, self.typical_us)),
             ("band", None if self.low_us is None else units.band(self.low_us, self.high_us)),
         ]
         return [(quantity, text) for quantity, text in lines if text is not None]
@@ -274,7 +287,7 @@ def predict(
     found (see `dispatch`). ValueError when the device has no rate for a dtype that products are
     computed in.
     """
-    items = tuple(_time(w, on) for w in ([work] if isinstance(work, Work) else work))
+    items = tuple(work_time(w, on) for w in ([work] if isinstance(work, Work) else work))
     return Prediction(
         operators=None if operators is None else tuple(operators),
         work_items=len(items),
@@ -286,7 +299,13 @@ def predict(
         high_us=math.fsum(i.high_us for i in items),
         items=items,
         hardware=on.name,
+        typical_us=_sum_or_none(i.typical_us for i in items),
     )
+
+
+def _sum_or_none(values: Iterable[float | None]) -> float | None:
+    values = list(values)
+    return None if None in values else math.fsum(values)
 
 
 def guess(
