@@ -1,11 +1,13 @@
-"""How fast a large trace is read, beside HolisticTraceAnalysis' parser, and what importing the reader costs.
+"""How fast a large trace is read, beside HolisticTraceAnalysis, and what importing the reader costs.
 
-    python benchmarks/read_speed.py [--with PYTHON]
+    python benchmarks/read_speed.py [--with PYTHON] [--only ours] [--trace FILE] [--layers N]
 
-Writes a made-up trace of 150,000+ events to a temporary folder and reads it in fresh processes, turn by turn:
-each tells its CPU time (what else the machine does hardly changes it; both sides run on one core) and by how
-much its memory grew at the peak. HolisticTraceAnalysis is called `traceinsight` on PyPI; it may live in
-another environment, whose python `--with` names. Without it only our own numbers are printed.
+Writes two made-up traces of 150,000+ events to a temporary folder, one of a run in eager mode and one as rich
+in flow arrows as real ones are, and reads them in fresh processes, turn by turn: each tells its CPU time (what
+else the machine does hardly changes it; both sides run on one core) and by how much its memory grew at the
+peak. Both sides read alone, and read and then add up the kernels by name. HolisticTraceAnalysis is called so
+on PyPI (0.5.0 needs pandas<3); it may live in another environment, whose python `--with` names. Without it
+only our own numbers are printed. (TraceLens of AMD-AGI is not on PyPI; `tracelens` is another project.)
 """
 
 import argparse
@@ -19,30 +21,40 @@ from pathlib import Path
 
 ROUNDS = 5
 LAYERS = 1_500  # 108 events each
+ARROWS = 8  # arrows for each launch in the trace that is rich in them, as with several streams and autograd
 
 OURS = """
 from tutorial_lib.trace import read_trace
-import pandas  # so that both sides have their libraries loaded before the clock starts
+from tutorial_lib import timeline
 def read(path):
     return len(read_trace(path).events)
+def read_and_add_up(path):
+    trace = read_trace(path)
+    timeline.summary(trace, by="kernels")
+    return len(trace.events)
 """
 THEIRS = """
 import logging
 from hta.common.trace_parser import parse_trace_dataframe
 from hta.configs.config import logger
 from hta.configs.parser_config import ParserConfig
+from hta.trace_analysis import TraceAnalysis
 logger.setLevel(logging.ERROR)
 def read(path):
     return len(parse_trace_dataframe(path, ParserConfig.get_default_cfg())[1])
+def read_and_add_up(path):
+    analysis = TraceAnalysis(trace_files={0: path}, include_last_profiler_step=True)
+    analysis.get_gpu_kernel_breakdown(visualize=False)
+    return len(analysis.t.get_trace(0))
 """
 CLOCK = """
 import json, resource, sys, time
 def peak_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 before, start = peak_bytes(), time.process_time()
-rows = read(sys.argv[1])
+rows = {call}(sys.argv[1])
 seconds = time.process_time() - start
-print(json.dumps({"seconds": seconds, "bytes": peak_bytes() - before, "rows": rows}))
+print(json.dumps({{"seconds": seconds, "bytes": peak_bytes() - before, "rows": rows}}))
 """
 IMPORT = "import time; start = time.perf_counter(); import {}; print(time.perf_counter() - start)"
 
@@ -50,50 +62,61 @@ IMPORT = "import time; start = time.perf_counter(); import {}; print(time.perf_c
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument(
-        "--with", dest="other", default=sys.executable, help="a python that has traceinsight"
+        "--with", dest="other", default=sys.executable, help="a python that has HolisticTraceAnalysis"
     )
-    arguments.add_argument("--write", help=argparse.SUPPRESS)
+    arguments.add_argument("--only", choices=["ours"], help="leave the other reader out")
+    arguments.add_argument("--trace", help="time this file instead of made-up ones")
+    arguments.add_argument("--layers", type=int, default=LAYERS, help="size of the made-up traces")
+    arguments.add_argument("--rounds", type=int, default=ROUNDS)
+    arguments.add_argument("--write", nargs=2, metavar=("FILE", "ARROWS"), help="only write a made-up trace")
     chosen = arguments.parse_args()
     if chosen.write:
-        print(write_trace(Path(chosen.write)))
+        print(write_trace(Path(chosen.write[0]), chosen.layers, int(chosen.write[1])))
+        return
+    other = None if chosen.only else chosen.other
+    if chosen.trace:
+        compare(Path(chosen.trace).resolve(), other, chosen.rounds)
         return
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("trace.json", "trace.json.gz"):
+        for name, arrows in (("trace.json", 2), ("trace.json.gz", 2), ("arrows.json.gz", ARROWS)):
             path = Path(folder) / name
             # A process of its own writes: what this one holds would count in its children's peak.
-            written = subprocess.run(
-                [sys.executable, __file__, "--write", path], capture_output=True, check=True
-            )
+            command = [sys.executable, __file__, "--layers", str(chosen.layers), "--write", path, str(arrows)]
+            written = subprocess.run(command, capture_output=True, check=True)
             print(f"{name}: {int(written.stdout):,} events, {path.stat().st_size / 1e6:.1f} MB")
-            compare(path, chosen.other)
+            compare(path, other, chosen.rounds)
     ours, torch = import_seconds("tutorial_lib.trace"), import_seconds("torch")
     print(f"import tutorial_lib.trace {ours:.3f} s, import torch {torch:.3f} s: ratio {ours / torch:.3f}")
 
 
-def compare(path: Path, other: str) -> None:
-    has_other = subprocess.run([other, "-c", "import hta"], capture_output=True).returncode == 0
+def compare(path: Path, other: str | None, rounds: int) -> None:
+    has_other = other and subprocess.run([other, "-c", "import hta"], capture_output=True).returncode == 0
     readers = {"ours": (sys.executable, OURS)} | ({"theirs": (other, THEIRS)} if has_other else {})
-    runs = {name: [] for name in readers}
-    for _ in range(ROUNDS):  # turn by turn, so that a busy moment of the machine hits both
-        for name, (python, code) in readers.items():
-            runs[name].append(run(python, code + CLOCK, str(path)))
-    seconds = {name: statistics.median(r["seconds"] for r in of) for name, of in runs.items()}
-    nbytes = {name: statistics.median(r["bytes"] for r in of) for name, of in runs.items()}
-    for name, of in runs.items():
-        print(f"  {name:6} {seconds[name]:6.2f} s  {nbytes[name] / 1e6:6.0f} MB  {of[0]['rows']:,} rows")
-    if has_other:
-        faster, smaller = seconds["theirs"] / seconds["ours"], nbytes["theirs"] / nbytes["ours"]
-        print(f"  {faster:.1f} times as fast, in 1/{smaller:.1f} of the memory (median of {ROUNDS})")
-    else:
+    for call in ("read", "read_and_add_up"):
+        runs = {name: [] for name in readers}
+        for _ in range(rounds):  # turn by turn, so that a busy moment of the machine hits both
+            for name, (python, code) in readers.items():
+                runs[name].append(run(python, code + CLOCK.format(call=call), str(path)))
+        seconds = {name: statistics.median(r["seconds"] for r in of) for name, of in runs.items()}
+        nbytes = {name: statistics.median(r["bytes"] for r in of) for name, of in runs.items()}
+        for name, of in runs.items():
+            rows = of[0]["rows"]
+            print(f"  {call:15} {name:6} {seconds[name]:6.2f} s  {nbytes[name] / 1e6:6.0f} MB  {rows:,} rows")
+        if has_other:
+            faster, smaller = seconds["theirs"] / seconds["ours"], nbytes["theirs"] / nbytes["ours"]
+            print(f"  {faster:.1f} times as fast, in 1/{smaller:.1f} of the memory (median of {rounds})")
+    if not has_other:
         print(
-            "  no HolisticTraceAnalysis here to compare with: pip install traceinsight, "
+            "  no HolisticTraceAnalysis here to compare with: pip install HolisticTraceAnalysis, "
             "or name a python that has it by --with"
         )
 
 
 def run(python: str, code: str, path: str) -> dict[str, float]:
     here = Path(__file__).resolve().parent.parent
-    done = subprocess.run([python, "-c", code, path], capture_output=True, text=True, cwd=here, check=True)
+    done = subprocess.run([python, "-c", code, path], capture_output=True, text=True, cwd=here)
+    if done.returncode:
+        raise SystemExit(f"{python} failed on {path}:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -110,11 +133,8 @@ def import_seconds(module: str) -> float:
 # -------------------------------------------------------------------------------- the made-up trace
 
 
-def write_trace(path: Path) -> int:
+def write_trace(path: Path, layers: int, arrows: int) -> int:
     """Writes the trace, in the profiler's layout with made-up values; returns the number of its X events."""
-    events: list[dict] = []
-    for layer in range(LAYERS):
-        events += layer_events(layer)
     head = {
         "schemaVersion": 1,
         "deviceProperties": [
@@ -122,15 +142,21 @@ def write_trace(path: Path) -> int:
         ],
         "cuda_driver_version": 13000,
     }
-    # The profiler writes an event's arguments on one line and everything else on lines of its own.
-    lines = ",\n  ".join(
-        json.dumps(e).replace(', "', ',\n    "', 6).replace('"args": ', '"args":\n      ') for e in events
-    )
-    text = json.dumps(head)[:-1] + f',\n  "traceEvents": [\n  {lines}\n  ]}}'
+    count = 0
     opened = gzip.open(path, "wt", compresslevel=1) if path.suffix == ".gz" else open(path, "w")
     with opened as file:
-        file.write(text)
-    return sum(event["ph"] == "X" for event in events)
+        file.write(json.dumps(head)[:-1] + ',\n  "traceEvents": [')
+        for layer in range(layers):
+            events = layer_events(layer, arrows)
+            file.write(",\n  " * (layer > 0) + ",\n  ".join(map(as_profiler, events)))
+            count += sum(event["ph"] == "X" for event in events)
+        file.write("]}")
+    return count
+
+
+def as_profiler(event: dict) -> str:
+    """The profiler writes an event's arguments on one line and everything else on lines of its own."""
+    return json.dumps(event).replace(', "', ',\n    "', 6).replace('"args": ', '"args":\n      ')
 
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn"
@@ -140,8 +166,8 @@ POINTWISE = (
 )
 
 
-def layer_events(layer: int) -> list[dict]:
-    """One layer: twelve linears, each with its views, a launch, a kernel and the arrow between them."""
+def layer_events(layer: int, arrows: int) -> list[dict]:
+    """One layer: twelve linears, each with its views, a launch, a kernel and arrows (s, f, s, f, …)."""
     events = []
     for number in range(12):
         index = layer * 12 + number
@@ -160,8 +186,9 @@ def layer_events(layer: int) -> list[dict]:
         call = {"External id": index, "cbid": 211, "correlation": index}
         events.append(event("cuda_runtime", "cudaLaunchKernel", at + 40, 8, 1000, 1000, call))
         events.append(kernel(GEMM if number % 2 else POINTWISE, at + 60, 35, index))
-        events.append(arrow("s", at + 40, 1000, 1000, index))
-        events.append(arrow("f", at + 60, 0, 7, index))
+        for _ in range(arrows // 2):
+            events.append(arrow("s", at + 40, 1000, 1000, index))
+            events.append(arrow("f", at + 60, 0, 7, index))
         events.append(
             event("cuda_runtime", "cudaEventQuery", at + 76, 1, 1000, 1000, {"cbid": 136, "correlation": 0})
         )

@@ -184,6 +184,107 @@ def test_a_launch_whose_kernel_was_not_recorded_has_no_work_items():
     assert timeline.launches(trace)[["name", "work_items"]].values.tolist() == [["cudaLaunchKernel", 0]]
 
 
+def test_kernels_without_a_recorded_launch_are_rows_that_say_so():
+    events = [call(1, 5), kernel("inside", 4, 1, 5), kernel("before", 0, 1, 3), kernel("no id", 9, 1)]
+    found = timeline.kernels(from_events(events)).set_index("name")["launch_recorded"]
+    assert found.to_dict() == {"inside": True, "before": False, "no id": False}
+
+
+def test_the_external_id_links_nothing():
+    # In b200 traces it is a counter of its own, and the kernel's is that of another operator.
+    events = [
+        operator("aten::a", 0, 5, **{"External id": 7}),
+        operator("aten::b", 10, 5, **{"External id": 8}),
+    ]
+    trace = from_events([*events, call(11, 4), kernel("k", 20, 1, 4, **{"External id": 7})])
+    assert timeline.kernels(trace)["operator"].tolist() == ["aten::b"]
+
+
+def test_each_device_and_stream_is_told_apart_and_kernels_of_one_graph_spread_over_them():
+    nodes = [kernel(f"n{n}", 10 + n, 1, 5, stream=7 + n % 2, device=n % 2) for n in range(300)]
+    trace = from_events([call(1, 5, "cudaGraphLaunch"), *nodes])
+    assert timeline.launches(trace)["work_items"].tolist() == [300]
+    assert timeline.busy(trace).query("lane == 'GPU 1'")["items"].tolist() == [150]
+
+
+def test_on_rocm_a_kernel_takes_from_its_call_what_it_does_not_say_itself():
+    beside = call(1, 5, "hipLaunchKernel")
+    beside["args"] |= {"kernel": "k", "grid": [9, 1, 1], "block": [64, 1, 1], "shared memory": 512}
+    row = timeline.kernels(from_events([beside, kernel("k", 4, 1, 5, grid=[8, 1, 1])])).iloc[0]
+    assert (row["grid"], row["block"], row["shared_memory"]) == ((8, 1, 1), (64, 1, 1), 512)
+
+
+def test_what_a_kernel_says_of_its_launch_is_in_the_table():
+    told = {"grid": [4, 2, 1], "block": [128, 1, 1], "registers per thread": 168, "shared memory": 147456}
+    row = timeline.kernels(
+        from_events([kernel("k", 0, 1, 5, **told, **{"est. achieved occupancy %": 15})])
+    ).iloc[0]
+    assert (row["grid"], row["block"], row["registers"], row["shared_memory"]) == (
+        (4, 2, 1),
+        (128, 1, 1),
+        168,
+        147456,
+    )
+    assert (row["occupancy_percent"], row["device"], row["stream"]) == (15, 0, 7)
+
+
+# ------------------------------------------------------------------------------------------------ modules
+
+
+def module(name, ts, dur, tid=1):
+    return {"cat": "python_function", "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": {}}
+
+
+def test_a_kernel_comes_from_the_innermost_module_around_its_launch():
+    stack = [
+        module("nn.Module: Net_0", 0, 100),
+        module("net.py(3): forward", 1, 95),
+        module("nn.Module: Linear_0", 2, 40),
+    ]
+    work = [
+        operator("aten::mm", 5, 20),
+        call(10, 1),
+        kernel("in", 50, 5, 1),
+        call(60, 2),
+        kernel("behind", 70, 5, 2),
+    ]
+    other = [operator("aten::mm", 5, 20, tid=2), call(10, 3, tid=2), kernel("other thread", 80, 5, 3)]
+    trace = from_events([*stack, *work, *other, kernel("no launch", 20, 5, 9)])
+    found = timeline.kernels(trace).set_index("name")["module"].to_dict()
+    assert found == {"in": "Linear_0", "no launch": None, "behind": "Net_0", "other thread": None}
+    assert timeline.operators(trace)["module"].tolist() == ["Linear_0", None]
+    assert timeline.work_items(trace)["module"].tolist() == list(timeline.kernels(trace)["module"])
+
+
+def test_without_python_calls_the_module_hierarchy_of_torchscript_counts():
+    where = {"Module Hierarchy": "TOP(Net)::forward.fc(Linear)::forward"}
+    trace = from_events(
+        [
+            operator("aten::linear", 0, 20, **where),
+            operator("aten::mm", 2, 15),
+            call(5, 1),
+            kernel("k", 9, 1, 1),
+        ]
+    )
+    assert timeline.operators(trace)["module"].tolist() == [where["Module Hierarchy"]] * 2
+    assert timeline.kernels(trace)["module"].tolist() == [where["Module Hierarchy"]]
+
+
+def test_without_both_there_is_no_module():
+    trace = from_events([operator("aten::mm", 0, 20), call(5, 1), kernel("k", 9, 1, 1)])
+    assert (
+        timeline.kernels(trace)["module"].tolist() == [None] == timeline.operators(trace)["module"].tolist()
+    )
+    assert timeline.modules(trace).tolist() == [None, None]  # of the operator and the call
+
+
+def test_an_answer_that_is_kept_cannot_be_changed_from_outside():
+    trace = from_events([module("nn.Module: Net_0", 0, 100), operator("aten::mm", 5, 20)])
+    found = timeline.modules(trace)
+    found[:] = "changed"
+    assert timeline.operators(trace)["module"].tolist() == ["Net_0"]
+
+
 # ------------------------------------------------------------------------------------------------ work items
 
 

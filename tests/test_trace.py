@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
+import zlib
 
 import pytest
 
@@ -150,6 +152,20 @@ def test_a_device_is_what_the_file_tells_of_it():
     assert from_events([MM], deviceProperties=[]).devices == () and from_events([MM]).device is None
 
 
+def test_limits_of_a_multiprocessor_are_read_under_both_vendors_names():
+    nvidia = {"warpSize": 32, "maxThreadsPerMultiprocessor": 2048, "regsPerMultiprocessor": 65536}
+    trace = from_events([MM], deviceProperties=[{**nvidia, "sharedMemPerMultiprocessor": 167936}])
+    assert trace.devices[0] == Device(None, None, None, None, None, 32, 2048, 65536, 167936)
+    trace = from_events([MM], deviceProperties=[{"warpSize": 64, "maxSharedMemoryPerMultiProcessor": 65536}])
+    assert trace.devices[0].warp_size == 64 and trace.devices[0].shared_memory_per_sm_bytes == 65536
+
+
+def test_rank_and_world_size_are_those_of_the_file():
+    trace = from_events([MM], distributedInfo={"backend": "nccl", "rank": 3, "world_size": 8})
+    assert (trace.rank, trace.world_size) == (3, 8)
+    assert from_events([MM]).rank is None and from_events([MM], distributedInfo=[]).world_size is None
+
+
 def test_the_recorded_device_and_versions_win_over_the_profilers_own():
     recorded = {"device": {"name": "a CPU"}, "versions": {"torch": "2.13.0", "cuda": None}}
     trace = from_events(
@@ -226,6 +242,22 @@ def test_bytes_that_are_not_utf8_are_replaced_and_their_place_is_told(tmp_path):
     assert f"the first at byte {text.index(b'?') + 6}" in trace.notes[0]
 
 
+@pytest.mark.parametrize("odd", [b"\xff", b"\\ud800", b"\x01", b"C:\\Users"])
+def test_texts_in_lists_are_mended_too(tmp_path, odd):  # found by benchmarks/fuzz_reader.py
+    text = (
+        text_of({**MM, "args": {"Input Dims": [[2]], "Input type": ["flo@at"]}}).encode().replace(b"@", odd)
+    )
+    trace = read(tmp_path, text)
+    shown = odd.decode() if odd[:1] == b"C" else "\ufffd"
+    assert trace.events["dtypes"][0] == (f"flo{shown}at",) and len(trace.notes) == 1
+    assert trace.events["shapes"][0] == ((2,),)
+
+
+def test_a_size_of_5000_digits_is_no_size(tmp_path):
+    text = text_of({**MM, "args": {"Input Dims": [["@"]]}}).replace('"@"', "9" * 5000)
+    assert read(tmp_path, text).events["shapes"][0] is None
+
+
 def test_half_of_a_surrogate_pair_is_replaced_and_a_whole_one_is_kept(tmp_path):
     trace = read(tmp_path, text_of({**MM, "name": "?"}).replace("?", "\\ud800 \\ud83d\\ude00"))
     assert trace.events["name"][0] == "\ufffd \U0001f600"
@@ -246,6 +278,91 @@ def test_a_trace_without_gpu_events_says_so():
     assert from_events([{**MM, "cat": "gpu_memcpy"}]).has_gpu_events
 
 
+# ------------------------------------------------------------------------------------- cut off
+
+
+def test_of_json_that_is_cut_off_the_whole_events_are_read_and_the_rest_is_said_to_be_lost(tmp_path):
+    one = len(json.dumps(MM))
+    text = text_of(*[MM] * 50, schemaVersion=1)
+    begin = text.index('{"ph"')
+    for end, whole in (
+        (begin + one, 1),
+        (begin + one + 30, 1),
+        (begin + 3 * (one + 2), 3),
+        (len(text) - 4, 49),
+    ):
+        trace = read(tmp_path, text[:end])
+        assert len(trace.events) == whole and trace.metadata == {"schemaVersion": 1}
+        said = "entry" if whole == 1 else "entries"
+        assert trace.notes == (
+            f"{tmp_path / 'trace.json'}: the JSON is cut off at byte {end:,}; what is whole was read "
+            f"({whole} {said} of traceEvents), the rest is lost; copy the whole file, or record again",
+        )
+
+
+def test_json_cut_off_at_any_byte_is_read_or_is_one_line(tmp_path):
+    text = text_of(
+        {**MM, "name": 'a "quoted\\" \n {[} name', "args": {"Input Dims": [[2], [{"a": [1]}]]}}, MM
+    )
+    text = '{"head": [1, {"a": 2}], ' + text[1:-1] + ', "tail": {"x": [1, 2]}, "end": 1}'
+    counts = []
+    for end in range(1, len(text)):
+        try:
+            counts.append(len(read(tmp_path, text[:end]).events))
+        except TraceError as error:
+            counts.append(0)
+            assert "before its first event ends" in str(error) and "\n" not in str(error)
+    assert counts == sorted(counts) and set(counts) == {0, 1, 2}
+
+
+def test_of_a_file_cut_off_behind_its_events_whole_entries_are_kept(tmp_path):
+    text = (
+        text_of(MM)[:-1]
+        + ', "traceName": "a", "deviceProperties": [{"id": 0, "name": "GPU"}], "other": [1, 2'
+    )
+    trace = read(tmp_path, text)
+    assert trace.metadata == {"traceName": "a", "deviceProperties": [{"id": 0, "name": "GPU"}]}
+    assert trace.device == "GPU" and "cut off" in trace.notes[0]
+
+
+def test_of_gzip_data_that_is_cut_off_what_can_be_unpacked_is_read(tmp_path):
+    names = [f"{number * 7919 % 10007} name {number}" for number in range(3000)]
+    data = gzip.compress(text_of(*[{**MM, "name": name} for name in names]).encode())
+    trace = read(tmp_path, data[: len(data) // 2], "trace.json.gz")
+    assert list(trace.events["name"]) == names[: len(trace.events)] and 1000 < len(trace.events) < 2000
+    assert trace.notes[0].startswith(
+        f"{tmp_path}/trace.json.gz: the gzip data is cut off after {len(data) // 2:,}"
+    )
+    assert "the JSON is cut off at byte" in trace.notes[1]
+    whole = read(tmp_path, data[:-9])  # all of the text, but not the checksum
+    assert len(whole.events) == 3000 and len(whole.notes) == 1
+
+
+@pytest.mark.parametrize("end", [3, 11])
+def test_gzip_data_cut_off_before_its_text_is_an_error(tmp_path, end):
+    assert "before its text begins; copy" in complaint(tmp_path, gzip.compress(text_of(MM).encode())[:end])
+
+
+@pytest.mark.parametrize("end", [1, 20, 60])
+def test_nothing_whole_is_an_error(tmp_path, end):
+    expected = f"the JSON is cut off at byte {end}, before its first event ends; "
+    expected += "copy the whole file, or record again"
+    assert complaint(tmp_path, text_of(MM)[:end]) == expected
+
+
+def test_zeros_that_a_crash_left_at_the_end_are_left_out(tmp_path):
+    trace = read(tmp_path, text_of(MM, MM).encode()[:-40] + b"\0" * 4096)
+    assert len(trace.events) == 1 and trace.notes[0].startswith(
+        "4,096 zero bytes at the end of the text; left out"
+    )
+
+
+def test_a_cut_file_is_mended_as_well(tmp_path):
+    text = text_of({**MM, "name": "C:@x", "dur": "?"}, MM).replace('"?"', "NaN").replace("@", "\\")
+    trace = read(tmp_path, text[:-20])
+    assert list(trace.events["name"]) == ["C:\\x"] and len(trace.notes) == 4  # cut, NaN, text, no duration
+
+
 # ------------------------------------------------------------------------------- errors of one line
 
 
@@ -261,24 +378,10 @@ def test_an_empty_file_is_called_empty(tmp_path, data):
     assert complaint(tmp_path, data) == "the file is empty; the export did not finish, so record again"
 
 
-def test_cut_gzip_data_is_an_error_that_counts_what_there_is(tmp_path):
-    data = gzip.compress(text_of(*[MM] * 50).encode())
-    assert complaint(tmp_path, data[:-9]).startswith(f"the gzip data is cut off after {len(data) - 9} bytes")
-
-
 def test_damaged_gzip_data_is_an_error(tmp_path):
     data = bytearray(gzip.compress(text_of(*[MM] * 50).encode()))
     data[20:40] = bytes(20)
     assert "the gzip data is" in complaint(tmp_path, bytes(data))
-
-
-@pytest.mark.parametrize("end", [300, 5_000, 5_200])
-def test_json_that_is_cut_short_is_an_error_with_its_place(tmp_path, end):
-    text = text_of(*[MM] * 50)
-    assert (
-        complaint(tmp_path, text[:end])
-        == f"the JSON is cut off at byte {end:,}; copy the whole file, or record again"
-    )
 
 
 def test_broken_json_is_an_error_with_byte_and_line(tmp_path):
@@ -306,6 +409,80 @@ def test_a_trace_that_recorded_nothing_is_an_error_that_names_the_schedule(tmp_p
 
 def test_a_trace_in_which_no_event_has_a_time_is_an_error(tmp_path):
     assert complaint(tmp_path, text_of({**MM, "ts": None})).startswith("none of its events has a start time")
+
+
+# ------------------------------------------------------------------------- pieces, limits and progress
+
+
+def many(count, **more):
+    return [{**MM, "ts": 10 * number, "name": f"n{number % 7}", **more} for number in range(count)]
+
+
+@pytest.mark.parametrize("between", [", ", ",\n  ", ",", " ,\n"])
+def test_a_long_list_is_read_in_pieces_whatever_stands_between_its_events(tmp_path, between):
+    rows = [json.dumps(row) for row in many(12_000, args={"External id": 5, "x": "}, {" * 5})]
+    text = '{"traceEvents": [' + between.join(rows) + '], "after": [{"a": 1}, {"b": 2}]}'
+    assert len(text) > 3 * 2**19  # several pieces
+    trace = read(tmp_path, text)
+    assert (
+        len(trace.events) == 12_000 and trace.metadata == {"after": [{"a": 1}, {"b": 2}]} and not trace.notes
+    )
+    assert trace.events["start_us"].tolist() == [10.0 * number for number in range(12_000)]
+    assert trace.events["external_id"].eq(5).all()
+
+
+def test_events_that_hold_lists_of_objects_are_never_torn(tmp_path):
+    nested = {"a": [{"b": number} for number in range(50)]}
+    trace = read(tmp_path, text_of(*many(1_500, args=nested)))
+    assert len(trace.events) == 1_500 and not trace.notes
+    one = {"a": [{"b": number} for number in range(60_000)]}
+    assert len(read(tmp_path, text_of(*many(2, args=one))).events) == 2
+
+
+def test_oddities_are_counted_over_all_pieces(tmp_path):
+    rows = many(12_000)
+    rows[100]["dur"] = rows[11_900]["dur"] = "@"
+    rows[11_000]["name"] = 3
+    rows[11_950] = 7
+    trace = read(tmp_path, text_of(*rows).replace('"@"', "NaN"))
+    assert [note.split(";")[0] for note in trace.notes] == [
+        "2 values are NaN or infinite",
+        "1 entry is no event (the first has index 11,950)",
+        "1 event has a name or id of a wrong type (the first has index 11,000)",
+        "2 events have no valid duration (the first is 'n2'), as when the profiler stops before they end",
+    ]
+    assert "3" in set(trace.events["name"])
+
+
+def test_a_file_above_the_limit_is_refused_and_the_limit_can_be_raised(tmp_path):
+    text = text_of(*[MM] * 1000).encode()
+    for data in (text, gzip.compress(text)):
+        (tmp_path / "t").write_bytes(data)
+        with pytest.raises(
+            TraceError, match=r"holds more than 10,000 bytes of JSON, the limit; .*raise max_bytes"
+        ):
+            read_trace(tmp_path / "t", max_bytes=10_000)
+        assert len(read_trace(tmp_path / "t", max_bytes=len(text)).events) == 1000
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
+    bomb = zlib.compressobj(9, wbits=31)
+    data = bomb.compress(b"[") + b"".join(bomb.compress(b" " * 2**20) for _ in range(100)) + bomb.flush()
+    (tmp_path / "bomb.gz").write_bytes(data)
+    tracemalloc.start()
+    with pytest.raises(TraceError, match="holds more than 50,000,000 bytes"):
+        read_trace(tmp_path / "bomb.gz", max_bytes=50_000_000)
+    assert tracemalloc.get_traced_memory()[1] < 200e6
+    tracemalloc.stop()
+
+
+def test_a_bar_is_shown_only_when_asked_for_or_at_a_terminal(tmp_path, capsys):
+    (tmp_path / "t.json").write_text(text_of(MM))
+    read_trace(tmp_path / "t.json")
+    assert capsys.readouterr() == ("", "")
+    read_trace(tmp_path / "t.json", progress=True)
+    out, err = capsys.readouterr()
+    assert out == "" and "reading" in err
 
 
 # -------------------------------------------------------------------------------------- the package
@@ -379,3 +556,59 @@ def test_neither_a_device_nor_a_name_floods_or_steers_a_terminal(tmp_path):
     stamp = {"device": {"name": "\x1b[31mred" + "x" * 10_000}}
     trace = read(tmp_path, text_of({**MM, "name": "n" * 10_000, "dur": -1}, tutorial_lib=stamp))
     assert "\x1b" not in repr(trace) and len(repr(trace)) < 400 and len(trace.notes[0]) < 400
+
+
+def test_a_name_or_id_that_is_no_text_is_read_as_text(tmp_path):
+    odd = [
+        {**MM, "name": 5},
+        {**MM, "name": ["a", {"b": 1}]},
+        {**MM, "pid": 1.5},
+        {**MM, "tid": True},
+        {**MM, "cat": 7},
+    ]
+    trace = from_events([MM, *odd])
+    assert set(trace.events["name"]) == {"aten::mm", "5", '["a",{"b":1}]'}
+    assert trace.notes == (
+        "5 events have names or ids of a wrong type (the first has index 1); read as text",
+    )
+
+
+@pytest.mark.parametrize("key", ["name", "pid", "tid", "ts", "dur", "cat", "args", "ph"])
+@pytest.mark.parametrize(
+    "value", ["9" * 5000, "1e999", "-" + "9" * 40, "[" * 60 + "]" * 60, "{}", "true", '"\\ud800"']
+)
+@pytest.mark.filterwarnings("error")
+def test_a_value_that_no_torch_writes_costs_one_event_at_most(tmp_path, key, value):
+    text = text_of(MM, {**MM, key: "@"}, MM).replace('"@"', value)
+    assert len(read(tmp_path, text).events) in (2, 3)
+
+
+def test_a_key_that_stands_twice_counts_once(tmp_path):
+    event = json.dumps(MM)[:-1] + ', "name": "last", "args": {"correlation": 1, "correlation": 2}}'
+    trace = read(tmp_path, f'{{"traceEvents": [{event}], "a": 1, "a": 2}}')
+    assert list(trace.events["name"]) == ["last"] and trace.events["correlation"][0] == 2
+    assert trace.metadata == {"a": 2}
+    twice = read(tmp_path, f'{{"traceEvents": [{event}], "traceEvents": [{event}, {event}]}}')
+    assert len(twice.events) == 1 and twice.notes == ('a second "traceEvents" list; left out',)
+
+
+def test_the_words_of_the_format_may_stand_in_texts(tmp_path):
+    odd = {**MM, "name": '"traceEvents": [', "args": {"x": "}, {", "y": ["]", "}"]}}
+    text = json.dumps(
+        {"about": {"traceEvents": [1]}, "say": '"traceEvents": [', "traceEvents": [odd, MM], "z": "]}"}
+    )
+    trace = read(tmp_path, text)
+    assert (
+        len(trace.events) == 2
+        and trace.metadata["z"] == "]}"
+        and trace.metadata["about"] == {"traceEvents": [1]}
+    )
+
+
+def test_a_number_of_5000_digits_beside_the_events_is_kept_as_text(tmp_path):
+    assert read(tmp_path, text_of(MM, big="@").replace('"@"', "9" * 5000)).metadata["big"] == "9" * 5000
+
+
+def test_a_quote_that_never_closes_takes_no_time_that_grows_with_its_square(tmp_path):
+    # 2 million escaped quotes: a search that begins anew at each of them would not end today
+    assert "cut off" in complaint(tmp_path, '{"traceEvents": [{"name": "' + '\\"' * 2_000_000)

@@ -12,8 +12,11 @@ CPU operator's time went to one core or to several.
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from operator import index
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -25,6 +28,20 @@ _STEP = re.compile(r"ProfilerStep#([0-9]{1,18})")  # what an int64 holds
 _CALLS = ("runtime", "driver")
 _LAUNCH = re.compile(r"(cuda|cu|hip)((Ext)?(Module)?Launch(?!Host)|GraphLaunch|Memcpy|Memset)")
 _WAIT = re.compile(r"(cuda|cu|hip)\w*Synchronize")
+_Answer = TypeVar("_Answer")
+
+
+def _kept(question: Callable[[Trace], _Answer]) -> Callable[[Trace], _Answer]:
+    """The question, whose answer is kept for as long as the trace: its events never change."""
+    answers: WeakKeyDictionary[Trace, _Answer] = WeakKeyDictionary()
+
+    @wraps(question)
+    def ask(trace: Trace) -> _Answer:
+        if trace not in answers:
+            answers[trace] = question(trace)
+        return answers[trace]
+
+    return ask
 
 
 # -------------------------------------------------------------------------------------------- steps
@@ -103,26 +120,34 @@ def operators(trace: Trace, step: int | None = None) -> pd.DataFrame:
         step=_step_at(trace, rows["start_us"]),
     )
     frame = frame.join(rows[["shapes", "dtypes", "strides", "concrete"]])
-    return _of_step(trace, frame.assign(module=modules(trace).reindex(rows.index)), step)
+    return _of_step(trace, frame.assign(module=_modules(trace).reindex(rows.index)), step)
 
 
 def modules(trace: Trace) -> pd.Series:
-    """By row of an operator or call, the innermost nn.Module around it ("Linear_3"), None where none is known.
+    """By row of an operator or call, the innermost nn.Module around it ("Linear_3"), else None.
 
     with_stack=True records modules as Python calls, on the threads that run Python: not that of a backward
     pass. Where there are none, it is the `Module Hierarchy` that with_modules=True writes for TorchScript.
     """
+    return _modules(trace).copy()
+
+
+@_kept
+def _modules(trace: Trace) -> pd.Series:
     events = trace.events
     kind = events["kind"]
     inside = kind.isin(("operator", *_CALLS))
     names = events["name"].where(kind == "python").str.extract(r"^nn\.Module: (.*)$", expand=False)
     if names.notna().any():
-        around = _innermost(events[inside | names.notna()], names.notna())
+        around = _nesting(events[inside | names.notna()], names.notna())["parent"]
         return _at(names, around[inside])
     own = events.loc[inside, "module_hierarchy"]
-    return own.where(own.notna(), _at(own, _tree(trace)["parent"]))
+    if own.isna().all():
+        return own
+    return own.where(own.notna(), _at(own, _nesting(events[inside], own.notna())["parent"]))
 
 
+@_kept
 def _tree(trace: Trace) -> pd.DataFrame:
     """By row, for operators and calls: parent (row of the innermost enclosing operator), depth, self_us.
 
@@ -134,13 +159,9 @@ def _tree(trace: Trace) -> pd.DataFrame:
     return _nesting(rows, rows["kind"] == "operator")
 
 
-def _innermost(rows: pd.DataFrame, opens: pd.Series) -> pd.Series:
-    return _nesting(rows, opens.reindex(rows.index))["parent"]
-
-
 def _nesting(rows: pd.DataFrame, opens: pd.Series) -> pd.DataFrame:
     """By row: parent, depth and self_us, where only rows that open can have others inside."""
-    opens = opens.to_numpy(dtype=bool)
+    opens = opens[rows.index].to_numpy(dtype=bool)
     start = np.rint(rows["start_us"].to_numpy() * 1000).astype(np.int64)
     length = np.rint(rows["duration_us"].to_numpy() * 1000).astype(np.int64)
     late = 1000 if not (start % 1000).any() and not (length % 1000).any() else 2
@@ -173,7 +194,7 @@ def _nested(thread, start, length, operator, late: int) -> tuple[np.ndarray, np.
         if level:
             outer = open_[level - 1]
             parent[event], depth[event] = outer, level
-            inner[outer] += min(ends, end[outer]) - begins
+            inner[outer] += (ends if ends < end[outer] else end[outer]) - begins
         if opens:
             open_[level:] = [event]
     return np.array(parent, dtype=np.int64), np.array(depth, dtype=np.int64), np.array(inner, dtype=np.int64)
@@ -208,8 +229,8 @@ def kernels(trace: Trace, step: int | None = None) -> pd.DataFrame:
     launch_row, delay_us (from the start of the call to the start of the item), operator (innermost around the
     call) and operator_row, its shapes, dtypes, strides and concrete, step (that in which the call lies),
     thread (of the call), bytes, grid, block, registers, shared_memory, occupancy_percent, module (see
-    `modules`), launch_recorded. What came from a call outside of the trace is a row with launch_recorded False
-    and without launch, operator, module or step: nothing is guessed from the time.
+    `modules`), launch_recorded. What came from a call outside of the trace is a row with launch_recorded
+    False and without launch, operator, module or step: nothing is guessed from the time.
     """
     items = trace.events[trace.events["kind"].isin(GPU_WORK)]
     call = _launched(trace)
@@ -227,14 +248,19 @@ def kernels(trace: Trace, step: int | None = None) -> pd.DataFrame:
         **{name: _at(trace.events[name], owner) for name in ("shapes", "dtypes", "strides", "concrete")},
     )
     frame = frame.join(items[["bytes", "grid", "block", "registers", "shared_memory", "occupancy_percent"]])
-    for name in ("grid", "block", "shared_memory"):  # ROCm writes the last, at times all, beside the call only
+    for name in (
+        "grid",
+        "block",
+        "shared_memory",
+    ):  # ROCm writes the last, at times all, beside the call only
         lost = frame[name].isna() & (items["kind"] == "kernel") & call.notna()
         if lost.any():
             frame.loc[lost, name] = _at(trace.events[name], call[lost])
-    frame = frame.assign(module=_at(modules(trace), call), launch_recorded=call.notna())
+    frame = frame.assign(module=_at(_modules(trace), call), launch_recorded=call.notna())
     return _of_step(trace, frame, step)
 
 
+@_kept
 def _launched(trace: Trace) -> pd.Series:
     """By row of a GPU item, the row of its launch: the last call with its correlation that began before it.
 

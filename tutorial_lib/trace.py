@@ -1,10 +1,10 @@
 """A trace is a table: any Chrome trace that torch.profiler wrote since 2021, read into one DataFrame.
 
 Covers .json and .json.gz, every layout of categories, ids and times in those years, and the damage that real
-files have (unquoted NaN, control characters, broken UTF-8, missing durations), which is mended and written
-down in `Trace.notes`. Not covered: instant events, counters and flow arrows (a kernel finds its launch by
-`correlation`), Perfetto's binary traces and traces of other tools. What the events mean is asked in
-`timeline`.
+files have (unquoted NaN, control characters, broken UTF-8, missing durations, a file that was cut off), which
+is mended and written down in `Trace.notes`. Not covered: instant events, counters and flow arrows (a kernel
+finds its launch by `correlation`), Perfetto's binary traces and traces of other tools. What the events mean
+is asked in `timeline`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from operator import attrgetter
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Union
 
 import msgspec
 
@@ -29,6 +32,8 @@ from tutorial_lib import units
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+
+_Decoded = TypeVar("_Decoded")
 
 KINDS = (
     "operator", "annotation", "runtime", "driver", "kernel", "memcpy", "memset", "gpu_annotation", "python",
@@ -64,6 +69,10 @@ class Device:
     compute_capability: tuple[int, int] | None = None
     sm: int | None = None
     memory_bytes: int | None = None
+    warp_size: int | None = None
+    threads_per_sm: int | None = None
+    registers_per_sm: int | None = None
+    shared_memory_per_sm_bytes: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +81,10 @@ class Trace:
 
     `events`: one row per event in time order: name, kind (one of `KINDS`), start_us (the first event is at 0)
     and duration_us, pid and thread (text), device, stream, correlation, external_id, shapes, dtypes, strides,
-    concrete (one entry per argument, else None), bytes, grid, block, registers, shared_memory, python_id,
-    python_parent_id. `metadata`: the file's other top-level entries. `notes`: what was odd in the file,
-    mended or lost, one line each.
+    concrete (one entry per argument, else None), bytes, grid, block, registers, shared_memory (bytes),
+    occupancy_percent (the profiler's own estimate), python_id, python_parent_id, module_hierarchy (text that
+    TorchScript models leave, else None). `metadata`: the file's other top-level entries. `notes`: what was
+    odd in the file, mended or lost, one line each.
     """
 
     events: pd.DataFrame
@@ -91,6 +101,16 @@ class Trace:
         return str(recorded) if recorded else next((d.name for d in self.devices if d.name), None)
 
     @property
+    def rank(self) -> int | None:
+        """The rank of the process that recorded the trace, None when the file does not say."""
+        return _integer(_mapping(self.metadata.get("distributedInfo")).get("rank"))
+
+    @property
+    def world_size(self) -> int | None:
+        """How many processes ran together, None when the file does not say."""
+        return _integer(_mapping(self.metadata.get("distributedInfo")).get("world_size"))
+
+    @property
     def has_gpu_events(self) -> bool:
         """Whether any kernel, memcpy or memset was recorded."""
         return bool(self.events["kind"].isin(GPU_WORK).any())
@@ -100,14 +120,23 @@ class Trace:
         return f"Trace({self.path!r}: {len(self.events):,} events, device {device})"
 
 
-def read_trace(path: str | PathLike[str]) -> Trace:
-    """The trace in this .json or .json.gz file; TraceError with the place and the remedy if there is none."""
+def read_trace(
+    path: str | PathLike[str], *, max_bytes: int = 8_000_000_000, progress: bool | None = None
+) -> Trace:
+    """The trace in this .json or .json.gz file; TraceError with the place and the remedy if there is none.
+
+    `max_bytes` limits the JSON, unpacked. `progress` shows a bar on stderr (None: for long files, at a
+    terminal). A file that was cut off gives its whole events, and a note on what was lost.
+    """
     path = fspath(path)
     try:
-        text, notes = _text(path)
-        trace = _trace(text, path)
+        text, notes = _text(path, max_bytes)
+        with _bar(len(text), progress) as tell:
+            trace = _trace(text, path, tell)
     except RecursionError:
-        raise TraceError(f"{path}: is JSON but no trace, it is nested too deeply; give a profiler's trace") from None
+        raise TraceError(
+            f"{path}: is JSON but no trace, it is nested too deeply; give a profiler's trace"
+        ) from None
     except MemoryError:
         raise TraceError(f"{path}: does not fit into this machine's memory; record fewer steps") from None
     return replace(trace, notes=(*notes, *trace.notes))
@@ -129,25 +158,59 @@ def by_hand() -> Trace:
 # ------------------------------------------------------------------------------------ bytes to text
 
 
-def _text(path: str) -> tuple[bytes, list[str]]:
+_PIECE = 2**24  # bytes read or unpacked at a time
+
+
+def _text(path: str, max_bytes: int) -> tuple[bytes | bytearray, list[str]]:
     """The file's text, and notes on what was left out of it."""
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):  # /dev/zero never ends
                 raise OSError("a device, not a file")
-            data = file.read()
+            data = _all_of(file, path, max_bytes)
+    except TraceError:
+        raise
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file; check the path, or record a trace") from None
     except IsADirectoryError:
         raise TraceError(f"{path}: is a directory; name one .json or .json.gz file in it") from None
     except (OSError, ValueError) as error:
         raise TraceError(f"{path}: cannot be opened ({error}); check its name and permissions") from None
-    data, rest = _gunzip(data, path) if data[:2] == b"\x1f\x8b" else (data, b"")
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    if not data.strip():
+    text, notes = _gunzip(data, path, max_bytes) if data[:2] == b"\x1f\x8b" else (data, [])
+    if text[:3] == b"\xef\xbb\xbf":
+        text = text[3:]
+    if text[-1:] == b"\0":  # what a file system leaves of a file that was not written to its end
+        size, text = len(text), text.rstrip(b"\0")
+        notes.append(
+            f"{_count(size - len(text), 'zero byte', 'zero bytes')} at the end of the text; left out"
+        )
+    if not _NOT_SPACE.search(text):
         raise TraceError(f"{path}: the file is empty; the export did not finish, so record again")
-    after = _count(len(rest), "byte", "bytes") + " after the gzip data; left out"
-    return data, [after] if rest.strip(b"\0") else []  # zeros only pad a block
+    return text, notes
+
+
+_NOT_SPACE = re.compile(rb"\S")
+
+
+def _all_of(file: BinaryIO, path: str, max_bytes: int) -> bytes | bytearray:
+    size = os.fstat(file.fileno()).st_size
+    if size > max_bytes:
+        raise _too_large(path, max_bytes)
+    if size:
+        return file.read()
+    data = bytearray()  # a pipe has the size 0
+    while piece := file.read(_PIECE):
+        data += piece
+        if len(data) > max_bytes:
+            raise _too_large(path, max_bytes)
+    return data
+
+
+def _too_large(path: str, max_bytes: int) -> TraceError:
+    return TraceError(
+        f"{path}: holds more than {max_bytes:,} bytes of JSON, the limit; record fewer steps, "
+        "or raise max_bytes"
+    )
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -158,26 +221,65 @@ def _without_waiting(path: str, flags: int) -> int:
     return descriptor
 
 
-def _gunzip(data: bytes, path: str) -> tuple[bytes, bytes]:
-    """The text of all members, and what follows them."""
-    parts, rest = [], data
-    while rest[:2] == b"\x1f\x8b":
+_SLICE = 2**20  # bytes of gzip data looked at in one go: of zeros they hold 1 GB
+_JSON_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*[\[{]")
+
+
+def _gunzip(data: bytes | bytearray, path: str, max_bytes: int) -> tuple[bytearray, list[str]]:
+    """The text of all members, and notes on a cut or on what follows them."""
+    text, at, member = bytearray(), 0, zlib.decompressobj(wbits=31)
+    while data[at : at + 2] == b"\x1f\x8b":
         member = zlib.decompressobj(wbits=31)
-        try:
-            parts.append(member.decompress(rest))
-        except zlib.error:
-            at = len(data) - len(rest)
-            raise TraceError(
-                f"{path}: the gzip data is damaged after byte {at:,}; copy the file again, or record again"
-            ) from None
-        if not member.eof:
-            got = sum(map(len, parts))
-            raise TraceError(
-                f"{path}: the gzip data is cut off after {len(data):,} bytes ({got:,} of text); "
-                "copy the whole file, or record again"
-            )
-        rest = member.unused_data
-    return b"".join(parts), rest
+        while not member.eof and at < len(data):
+            piece = data[at : at + _SLICE]
+            try:
+                text += member.decompress(piece, _PIECE)
+            except zlib.error:
+                raise TraceError(
+                    f"{path}: the gzip data is damaged after byte {at:,}; "
+                    "copy the file again, or record again"
+                ) from None
+            at += len(piece) - len(member.unconsumed_tail) - len(member.unused_data)
+            _check(text, path, max_bytes)
+        text += member.flush()
+    if not member.eof:
+        cut = f"the gzip data is cut off after {len(data):,} bytes"
+        if not text.strip():
+            raise TraceError(f"{path}: {cut}, before its text begins; copy the whole file, or record again")
+        return text, [
+            f"{path}: {cut} ({len(text):,} of text, all read); copy the whole file, or record again"
+        ]
+    after = data[at:]
+    left_out = _count(len(after), "byte", "bytes") + " after the gzip data; left out"
+    return text, [left_out] if after.strip(b"\0") else []  # zeros only pad a block
+
+
+def _check(text: bytearray, path: str, max_bytes: int) -> None:
+    """Stops unpacking what is too large, or what no trace begins with."""
+    if len(text) > max_bytes:
+        raise _too_large(path, max_bytes)
+    if len(text) > _PIECE and not _JSON_BEGINS.match(text):
+        raise _no_json(path)
+
+
+# --------------------------------------------------------------------------------- progress
+
+
+_LONG = 50_000_000  # bytes of text from which on reading takes seconds
+
+
+@contextmanager
+def _bar(total: int, progress: bool | None) -> Iterator[Callable[[int], object]]:
+    """Yields a function to call with the number of bytes done since the last call."""
+    if progress or (progress is None and total > _LONG and sys.stderr is not None and sys.stderr.isatty()):
+        from tqdm import tqdm
+
+        with tqdm(
+            total=total, desc="reading", unit="B", unit_scale=True, leave=False, file=sys.stderr
+        ) as bar:
+            yield bar.update
+    else:
+        yield lambda done: None
 
 
 # ----------------------------------------------------------------------------------- text to events
@@ -191,6 +293,9 @@ def _named(name: str, default: Any = _MISSING) -> Any:
     return msgspec.field(default=default, name=name)
 
 
+_NULL = msgspec.Raw(b"null")
+
+
 class _Args(msgspec.Struct, gc=False):
     external_id: _Number = _named("External id")
     external_id_2021: _Number = _named("external id")
@@ -202,16 +307,17 @@ class _Args(msgspec.Struct, gc=False):
     shared_memory: _Number = _named("shared memory")
     python_id: _Number = _named("Python id")
     python_parent_id: _Number = _named("Python parent id")
-    grid: msgspec.Raw = None
-    block: msgspec.Raw = None
-    shapes: msgspec.Raw = _named("Input Dims", None)
-    dtypes: msgspec.Raw = _named("Input type", None)
-    strides: msgspec.Raw = _named("Input Strides", None)
-    concrete: msgspec.Raw = _named("Concrete Inputs", None)
+    grid: msgspec.Raw = _NULL
+    block: msgspec.Raw = _NULL
+    shapes: msgspec.Raw = _named("Input Dims", _NULL)
+    dtypes: msgspec.Raw = _named("Input type", _NULL)
+    strides: msgspec.Raw = _named("Input Strides", _NULL)
+    concrete: msgspec.Raw = _named("Concrete Inputs", _NULL)
+    occupancy_percent: _Number = _named("est. achieved occupancy %")
+    module_hierarchy: str | None = _named("Module Hierarchy", None)
 
 
-class _Event(msgspec.Struct, gc=False):
-    ph: str | None = None
+class _Event(msgspec.Struct, tag_field="ph", tag="X", gc=False):
     cat: str | None = None
     name: str | None = None
     ts: float | None = None
@@ -221,133 +327,405 @@ class _Event(msgspec.Struct, gc=False):
     args: _Args | None = None
 
 
-class _Bare(_Event, gc=False):
+class _Bare(_Event, tag="X", gc=False):
     args: msgspec.Raw = None
 
 
-class _File(msgspec.Struct):
-    entries: list[msgspec.Raw] = msgspec.field(name="traceEvents")
+# Nothing is read of events without a duration: arrows ("s", "f"), counters, instants, names of threads.
+_OTHERS = tuple(
+    msgspec.defstruct(f"_Other{number}", [], tag_field="ph", tag=phase, gc=False)
+    for number, phase in enumerate("sftiIMCbneBEPNODRcvV")
+)
+_OTHER = _OTHERS[0]()
+_Entries = list[Union[(_Event, *_OTHERS)]]
 
 
 class _ExactTime(msgspec.Struct, gc=False):
     ts: msgspec.Raw = msgspec.Raw()
 
 
+class _Phase(msgspec.Struct):
+    ph: msgspec.Raw = msgspec.Raw()
+
+
 _NO_ARGS = _Args()
+_LEFT_OUT = (_MISSING, _NULL, None)  # what stands for an argument that the file does not have
+_TEXTS = ("module_hierarchy",)
 _LISTS = ("shapes", "dtypes", "strides", "concrete", "grid", "block")
+_OF_DEVICE = (
+    "external_id_2021", "device", "stream", "bytes", "grid", "block", "registers", "shared_memory",
+    "occupancy_percent",
+)  # fmt: skip
 _ARGUMENTS = {  # which kinds of event can have them: only those are asked, which halves the time
     KINDS: ("external_id", "correlation"),
-    ("operator",): ("shapes", "dtypes", "strides", "concrete"),
+    ("operator",): ("shapes", "dtypes", "strides", "concrete", "module_hierarchy"),
     ("python",): ("python_id", "python_parent_id"),
-    tuple(kind for kind in KINDS if kind not in ("operator", "python", "annotation")): (
-        "external_id_2021", "device", "stream", "bytes", "grid", "block", "registers", "shared_memory",
-    ),
+    ("runtime", "driver"): _OF_DEVICE,
+    ("kernel", "memcpy", "memset", "gpu_annotation", "overhead", "sync", "other"): _OF_DEVICE,
 }  # fmt: skip
 _COLUMNS = (
     "name", "kind", "start_us", "duration_us", "pid", "thread", "device", "stream", "correlation",
     "external_id", "shapes", "dtypes", "strides", "concrete", "bytes", "grid", "block", "registers",
-    "shared_memory", "python_id", "python_parent_id",
+    "shared_memory", "occupancy_percent", "python_id", "python_parent_id", "module_hierarchy",
 )  # fmt: skip
-_BATCH = 2_000  # events decoded at a time: what they hold stays in the processor's cache, and peak memory low
+
+# Bytes decoded at a time: what they hold stays in the processor's cache, and peak memory low. A piece should
+# end between two events, known by the key that they begin with. Whether it does shows when it is decoded: a
+# cut inside of an event or a text leaves something open. Then a longer piece is tried, at last all the rest.
+_SIZES = (2**19, 2**20, 2**22, 2**24)
+_BETWEEN = re.compile(rb'\}\s*+,(?=\s*+\{\s*+"(?:ph|name|args|cat)")')
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError)
+_Top = dict[str, msgspec.Raw]
+_Tell = Callable[[int], object]
 
 
-def _trace(text: bytes, path: str) -> Trace:
+@dataclass
+class _Lost:
+    """Numbers of the entries that are no events, and of events of which something makes no sense."""
+
+    entries: list[int] = field(default_factory=list)
+    arguments: list[int] = field(default_factory=list)
+    names: list[int] = field(default_factory=list)
+
+    def add(self, other: _Lost) -> None:
+        self.entries += other.entries
+        self.arguments += other.arguments
+        self.names += other.names
+
+    def notes(self) -> Iterator[str]:
+        for numbers, one, many, then in (
+            (self.entries, "entry is no event", "entries are no event", "left out"),
+            (self.arguments, "event has arguments of a wrong type", "events have arguments of a wrong type",
+             "read without"),
+            (self.names, "event has a name or id of a wrong type", "events have names or ids of a wrong type",
+             "read as text"),
+        ):  # fmt: skip
+            if numbers:
+                said = _count(len(numbers), one, many)
+                yield f"{said} (the first has index {numbers[0]:,}); {then}"
+
+
+@dataclass
+class _Source:
+    """A text, how far it has been read, and what was odd in it so far."""
+
+    text: bytes | bytearray
+    path: str
+    tell: _Tell
+    at: int = 0
+    entries: int = 0  # of "traceEvents", read so far
+    ended: bool = False  # the list of events
+    tail: bytes = b""  # what follows the list
+    bare: bool = False  # nothing but a list of events
+    second_list: bool = False
+    cut: bool = False
+    lost: _Lost = field(default_factory=_Lost)
+    repairs: _Repairs = field(default_factory=lambda: _Repairs())
+
+    def notes(self) -> list[str]:
+        cut = (
+            f"{self.path}: the JSON is cut off at byte {len(self.text):,}; what is whole was read "
+            f"({_count(self.entries, 'entry', 'entries')} of traceEvents), the rest is lost; "
+            "copy the whole file, or record again"
+        )
+        second = ['a second "traceEvents" list; left out'] * self.second_list
+        return [*[cut] * self.cut, *second, *self.repairs.notes(), *self.lost.notes()]
+
+
+def _trace(text: bytes | bytearray, path: str, tell: _Tell = lambda done: None) -> Trace:
+    source, notes = _Source(text, path, tell), []
+    metadata = _head(source)
+    events = _events(source, notes)
+    metadata |= _tail(source)
+    notes = (*source.notes(), *notes)
+    return Trace(events, path, _devices(metadata), _versions(metadata), metadata, notes)
+
+
+def _head(source: _Source) -> dict[str, Any]:
+    """What stands before the list of events; the source is then at the first of them."""
+    text = source.text
+    if begin := re.match(rb"\s*\[", text):  # a bare list of events is a trace too
+        source.at, source.bare = begin.end(), True
+        return {}
+    for found in islice(re.finditer(rb'"traceEvents"\s*:\s*\[', text), 10):
+        try:  # inside of a text, or deeper in the file, it leaves something open
+            top = _mended(source, text[: found.end()] + b"]}", _decoded_top)
+        except _NOT_JSON:
+            continue
+        source.at = found.end()
+        return _values(top)
     try:
-        events, metadata, notes = _parse(text, path)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        mended, repairs = _mend(text)
-        if mended == text:
-            raise _not_json(error, text, path) from None
-        try:
-            events, metadata, notes = _parse(mended, path)
-        except msgspec.DecodeError as again:
-            raise _not_json(again, mended, path) from None
-        notes = repairs + notes
-    return Trace(events, path, _devices(metadata), _versions(metadata), metadata, tuple(notes))
-
-
-def _parse(text: bytes, path: str) -> tuple[pd.DataFrame, dict[str, Any], list[str]]:
-    try:
-        if text.lstrip()[:1] == b"[":  # a bare list of events is a trace too
-            entries, top = msgspec.json.decode(text, type=list[msgspec.Raw]), {}
-        else:
-            entries = msgspec.json.decode(text, type=_File).entries
-            top = _top(text, entries)
+        _mended(source, text, _decoded_top)
     except msgspec.ValidationError:
-        raise TraceError(
-            f'{path}: is JSON but no trace, it has no "traceEvents" list; '
-            "give the file that export_chrome_trace wrote"
-        ) from None
-    notes: list[str] = []
-    events = _events(entries, path, notes)
-    return events, {key: msgspec.json.decode(value) for key, value in top.items()}, notes
+        pass
+    except _NOT_JSON as error:
+        raise _not_json(source, error) from None
+    raise TraceError(
+        f'{source.path}: is JSON but no trace, it has no "traceEvents" list; '
+        "give the file that export_chrome_trace wrote"
+    )
 
 
-def _top(text: bytes, entries: list[msgspec.Raw]) -> dict[str, msgspec.Raw]:
-    """Top-level entries but for the events, which are cut out first: no need to go through them again."""
-    rest = text
-    if entries:
-        first, last = bytes(entries[0]), bytes(entries[-1])
-        rest = text[: text.find(first, text.find(b'"traceEvents"'))] + text[text.rfind(last) + len(last) :]
+def _tail(source: _Source) -> dict[str, Any]:
+    """What stands after the list of events."""
+    at = len(source.text) - len(source.tail)
+    if source.bare and source.tail.strip():
+        raise _broken(source, at)
+    if source.bare or source.cut:
+        return {}
+    text = b"{" + source.tail.lstrip().removeprefix(b",")
     try:
-        top = msgspec.json.decode(rest, type=dict[str, msgspec.Raw])
-    except msgspec.DecodeError:  # cut wrongly: the text of the first or last event stands elsewhere as well
-        top = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    return {key: value for key, value in top.items() if key != "traceEvents"}
+        top = _mended(source, text, _decoded_top, at - 1)
+    except _NOT_JSON as error:
+        source.cut, broken = True, _broken(source, at + _place(error))
+        top = _salvaged(text, b"}", broken, lambda whole: _mended(source, whole, _decoded_top, at - 1))
+    source.second_list = "traceEvents" in top
+    return _values(top)
 
 
-def _events(entries: list[msgspec.Raw], path: str, notes: list[str]) -> pd.DataFrame:
+def _decoded_top(text: bytes | bytearray) -> _Top:
+    return msgspec.json.decode(text, type=_Top)
+
+
+def _values(top: _Top) -> dict[str, Any]:
+    return {key: _value(raw) for key, raw in top.items() if key != "traceEvents"}
+
+
+def _value(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except _NOT_JSON:  # a number of 5,000 digits
+        return bytes(raw).decode(errors="replace")
+
+
+# ------------------------------------------------------------------------------- pieces of the list
+
+
+def _batches(source: _Source) -> Iterator[tuple[list[Any], bytes]]:
+    """The entries of "traceEvents" piece by piece, each piece with its text, which is a JSON list."""
+    while not source.ended:
+        begin = source.at
+        entries, text = _piece(source)
+        yield entries, text
+        source.entries += len(entries)
+        source.tell(source.at - begin)
+
+
+def _piece(source: _Source) -> tuple[list[Any], bytes]:
+    for size in _SIZES:
+        if not (between := _BETWEEN.search(source.text, source.at + size)):
+            break
+        try:
+            return _read(source, source.text[source.at : between.end() - 1], b"]", between.end())
+        except _NOT_JSON:
+            continue
+    return _rest(source)
+
+
+def _rest(source: _Source) -> tuple[list[Any], bytes]:
+    """All that is left of the list, or what is whole of it in a file that was cut off."""
+    text, end = source.text[source.at :], len(source.text)
+    try:
+        read = _read(source, text, b"", end)
+    except _NOT_JSON as error:
+        source.cut, broken = True, _broken(source, source.at - 1 + _place(error))
+        read = _salvaged(b"[" + text, b"]", broken, lambda whole: _read(source, whole[1:-1], b"]", end))
+    source.ended = True
+    return read
+
+
+def _read(source: _Source, text: bytes, close: bytes, end: int) -> tuple[list[Any], bytes]:
+    """The entries in this text, after which the source goes on at `end`, and the JSON list that they are."""
+    read = _mended(source, b"[" + text + close, lambda text: _entries(text, source.entries), source.at - 1)
+    entries, whole, tail, lost = read
+    if tail or not close:
+        after = source.text[end - 1 :] if close else b""  # the comma that the piece ended before
+        source.ended, source.tail = True, bytes(tail.removesuffix(close) + after)
+    source.lost.add(lost)
+    source.at = end
+    return entries, whole
+
+
+def _entries(text: bytes, first: int) -> tuple[list[Any], bytes, bytes, _Lost]:
+    """Entries of the list that this text begins with, its text, what follows, and what no torch wrote."""
+    lost = _Lost()
+    try:
+        entries, end = _decoded(text, _Entries)
+    except msgspec.ValidationError:  # some value has a type that no torch wrote
+        raw, end = _decoded(text, list[msgspec.Raw])
+        entries = [_lenient(bytes(entry), first + row, lost) for row, entry in enumerate(raw)]
+    return entries, text[:end], text[end:], lost
+
+
+def _decoded(text: bytes, kind: Any) -> tuple[list[Any], int]:
+    """The list that this text begins with, and where it ends."""
+    try:
+        return msgspec.json.decode(text, type=kind), len(text)
+    except msgspec.DecodeError as error:
+        if "trailing characters" not in str(error):
+            raise
+        near = _place(error)
+    for before in (near - 1, near, near + 1):  # versions of msgspec count differently
+        end = text.rfind(b"]", 0, before) + 1
+        try:
+            return msgspec.json.decode(text[:end], type=kind), end
+        except msgspec.DecodeError as error:
+            last = error
+    raise last
+
+
+def _lenient(entry: bytes, number: int, lost: _Lost) -> Any:
+    """One event, numbers written as text included, without arguments when they are the trouble."""
+    try:
+        if bytes(msgspec.json.decode(entry, type=_Phase).ph) != b'"X"':
+            return _OTHER
+    except msgspec.ValidationError:
+        lost.entries.append(number)
+        return _OTHER
+    for text in (entry, _with_texts(entry)):
+        for kind in (_Event, _Bare):
+            try:
+                event = msgspec.json.decode(text, type=kind, strict=False)
+            except msgspec.ValidationError:
+                continue
+            if kind is _Bare:
+                lost.arguments.append(number)
+                return _Event(event.cat, event.name, event.ts, event.dur, event.pid, event.tid)
+            if text is not entry:
+                lost.names.append(number)
+            return event
+    lost.entries.append(number)
+    return _OTHER
+
+
+def _with_texts(entry: bytes) -> bytes:
+    """The event with its name, category and ids as texts, whatever they are."""
+    values = _decoded_top(entry)
+    for key in values.keys() & {"name", "cat", "pid", "tid"}:
+        text = bytes(values[key])
+        if not text.startswith(b'"') and text != b"null":
+            values[key] = msgspec.Raw(msgspec.json.encode(text.decode(errors="replace")))
+    return msgspec.json.encode(values)
+
+
+_OPENS_OR_CLOSES = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
+
+
+def _whole(text: bytes) -> int | None:
+    """How many bytes of a list or object that is cut off hold whole entries; None if it is not cut off."""
+    depth, end = 0, 1
+    for token in _OPENS_OR_CLOSES.finditer(text):
+        match token.group():
+            case b"[" | b"{":
+                depth += 1
+            case b"]" | b"}":
+                depth -= 1
+                end = token.end() if depth == 1 else end
+                if depth == 0:
+                    return None
+            case b"," if depth == 1:
+                end = token.start()
+    return end
+
+
+def _salvaged(text: bytes, close: bytes, broken: TraceError, read: Callable[[bytes], _Decoded]) -> _Decoded:
+    """What is whole of a list or object that is cut off; the error `broken` if it is no such thing."""
+    end = _whole(text)
+    if end is None:
+        raise broken from None
+    try:
+        return read(text[:end] + close)
+    except _NOT_JSON:
+        raise broken from None
+
+
+def _place(error: ValueError) -> int:
+    found = re.search(r"byte (\d+)", str(error))
+    return int(found[1]) if found else 0
+
+
+def _broken(source: _Source, at: int) -> TraceError:
+    line = source.text.count(b"\n", 0, at) + 1
+    return TraceError(
+        f"{source.path}: the JSON is broken at byte {at:,}, line {line:,}; "
+        "copy the file again, or record again"
+    )
+
+
+def _not_json(source: _Source, error: ValueError) -> TraceError:
+    if not _JSON_BEGINS.match(source.text):
+        return _no_json(source.path)
+    if _whole(source.text) is not None:
+        return _nothing_whole(source)
+    return _broken(source, _place(error))
+
+
+def _no_json(path: str) -> TraceError:
+    return TraceError(f"{path}: is not JSON; give a trace that export_chrome_trace wrote (.json or .json.gz)")
+
+
+def _nothing_whole(source: _Source) -> TraceError:
+    return TraceError(
+        f"{source.path}: the JSON is cut off at byte {len(source.text):,}, before its first event ends; "
+        "copy the whole file, or record again"
+    )
+
+
+# ---------------------------------------------------------------------------------- events to columns
+
+
+def _events(source: _Source, notes: list[str]) -> pd.DataFrame:
     """The table of all timed events among the entries of "traceEvents"."""
     import numpy as np
 
+    path = source.path
     columns: dict[str, list[np.ndarray]] = defaultdict(list)
     arguments: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
-    texts, lists, lost, count, recorded = _Texts(), _Lists(), _Lost(), 0, False
-    for first in range(0, len(entries), _BATCH):
-        batch, start_ns = _timed(entries[first : first + _BATCH], first, lost)
+    texts, lists, count, recorded = _Texts(), _Lists(source.repairs), 0, False
+    for entries, text in _batches(source):
+        batch, start_ns = _timed(entries, text)
         recorded = recorded or any(event.cat != "Trace" for event in batch)
         for name, values in _columns(batch, start_ns, texts).items():
             columns[name].append(values)
         for name, rows, values in _arguments(batch, columns["kind"][-1], lists):
             arguments[name].append((rows + count, values))
         count += len(batch)
-    if entries and len(lost.entries) == len(entries):
+    if source.entries and len(source.lost.entries) == source.entries:
         raise TraceError(
             f"{path}: is JSON but no trace, none of its entries is an event; give a profiler's trace"
         )
+    if not recorded and source.cut:
+        raise _nothing_whole(source)
     if not recorded:
         raise TraceError(
             f"{path}: holds no events, the profiler recorded nothing; call prof.step() once per step until "
             "the schedule's wait + warmup + active steps are over, or profile without a schedule"
         )
-    notes += lost.notes()
     if not len(dated := _dated(np.concatenate(columns["start_ns"]), notes)):
         raise TraceError(f"{path}: none of its events has a start time (ts); record again")
     return _table(columns, arguments, dated, notes)
 
 
-def _timed(entries: list[msgspec.Raw], first: int, lost: _Lost) -> tuple[list[_Event], np.ndarray]:
-    """The events of these entries and their start times in whole ns, `_MISSING` where an event has none.
+def _timed(entries: list[Any], text: bytes) -> tuple[list[_Event], np.ndarray]:
+    """The events among these entries and their start times in whole ns, `_MISSING` where one has none.
 
     torch writes µs with three decimals. A double holds them exactly below 2^43 µs (102 days); torch 2.3 alone
     wrote them as time since 1970, for which the digits themselves are read.
     """
     import numpy as np
 
-    try:
-        events = msgspec.json.decode(b"[" + b",".join(entries) + b"]", type=list[_Event])
-    except msgspec.ValidationError:  # some value has a type that no torch wrote
-        events = [_lenient(entry, first + row, lost) for row, entry in enumerate(entries)]
-    ts_us = _times_us([event.ts for event in events if event.ph == "X"])
+    events = [entry for entry in entries if type(entry) is _Event]
+    ts_us = _times_us([event.ts for event in events])
     known = ts_us[~np.isnan(ts_us)]
     if (known >= 2**43).any() and (known % 1 != 0).any():
-        exact = [_digits_ns(entry) for entry, event in zip(entries, events, strict=True) if event.ph == "X"]
+        raw = zip(msgspec.json.decode(text, type=list[msgspec.Raw]), entries, strict=True)
+        exact = [_digits_ns(digits) for digits, entry in raw if type(entry) is _Event]
         start_ns = np.array(exact, dtype=np.int64)
     else:
         whole_us, part_us = np.divmod(np.nan_to_num(ts_us), 1)
         start_ns = whole_us.astype(np.int64) * 1000 + np.rint(part_us * 1000).astype(np.int64)
         start_ns[np.isnan(ts_us)] = _MISSING
-    return [event for event in events if event.ph == "X"], start_ns
+    return events, start_ns
 
 
 _LONGEST_US = 2.0**51  # 71 years: since 1970 that is 2041, and the sum of two such times in ns is an int64
@@ -360,41 +738,6 @@ def _times_us(values: list[float | None]) -> np.ndarray:
     times_us = np.array(values, dtype=float)
     times_us[~(np.abs(times_us) < _LONGEST_US)] = np.nan
     return times_us
-
-
-@dataclass
-class _Lost:
-    """Numbers of the entries that are no events, and of events whose arguments make no sense."""
-
-    entries: list[int] = field(default_factory=list)
-    arguments: list[int] = field(default_factory=list)
-
-    def notes(self) -> list[str]:
-        told = []
-        if self.entries:
-            said = _count(len(self.entries), "entry is", "entries are")
-            told.append(f"{said} no event (the first has index {self.entries[0]:,}); left out")
-        if self.arguments:
-            said = _count(len(self.arguments), "event has", "events have")
-            told.append(
-                f"{said} arguments of a wrong type (the first has index {self.arguments[0]:,}); read without"
-            )
-        return told
-
-
-def _lenient(entry: msgspec.Raw, number: int, lost: _Lost) -> _Event:
-    """One event, numbers written as text included, without arguments when they are the trouble."""
-    for kind, losing in ((_Event, None), (_Bare, lost.arguments)):
-        try:
-            event = msgspec.json.decode(entry, type=kind, strict=False)
-        except msgspec.ValidationError:
-            continue
-        if losing is not None:
-            losing.append(number)
-            event.args = None
-        return event
-    lost.entries.append(number)
-    return _Event()
 
 
 def _digits_ns(entry: msgspec.Raw) -> int:
@@ -416,8 +759,23 @@ class _Texts(dict):
 
 
 class _Lists(dict):
+    def __init__(self, repairs: _Repairs) -> None:
+        self.repairs = repairs
+
     def __missing__(self, text: bytes) -> tuple | None:
-        return self.setdefault(text, _tuples(msgspec.json.decode(text)))
+        try:
+            value = msgspec.json.decode(text)
+        except _NOT_JSON:  # the first look at a file does not look into texts in lists
+            self.repairs.forbidden += 1
+            value = _mended_list(text)
+        return self.setdefault(text, _tuples(value))
+
+
+def _mended_list(text: bytes) -> Any:
+    try:
+        return msgspec.json.decode(_mend(text)[0])
+    except _NOT_JSON:  # a number of 5,000 digits
+        return None
 
 
 def _tuples(value: Any) -> Any:
@@ -451,12 +809,16 @@ def _arguments(
         rows = np.flatnonzero(np.array([kind in having for kind in KINDS])[kinds])
         asked = [args[row] for row in rows.tolist()]
         for name in names:
-            values = map(attrgetter(name), asked)
-            if name in _LISTS:
-                tuples = [None if raw is None else lists[bytes(raw)] for raw in values]
+            values = list(map(attrgetter(name), asked))
+            if not values or (values[0] in _LEFT_OUT and values.count(values[0]) == len(values)):
+                continue
+            if name in _TEXTS:
+                yield name, rows, np.fromiter(values, dtype=object, count=len(rows))
+            elif name in _LISTS:
+                tuples = map(lists.__getitem__, map(bytes, values))
                 yield name, rows, np.fromiter(tuples, dtype=object, count=len(rows))
             else:
-                yield name, rows, _integers(list(values))
+                yield name, rows, _integers(values)
 
 
 def _kinds(events: list[_Event]) -> list[int]:
@@ -523,8 +885,8 @@ def _table(
     table["kind"] = pd.Categorical.from_codes(table["kind"], categories=list(KINDS))
     place = np.full(len(whole["name"]), -1)
     place[order] = np.arange(len(order))
-    for name in [name for names in _ARGUMENTS.values() for name in names]:
-        table[name] = _spread(arguments.pop(name), place, len(order), name)
+    for name in dict.fromkeys(name for names in _ARGUMENTS.values() for name in names):
+        table[name] = _spread(arguments.pop(name, []), place, len(order), name)
     table["external_id"] = pd.Series(table["external_id"]).fillna(pd.Series(table["external_id_2021"]))
     return _placed(pd.DataFrame({name: table[name] for name in _COLUMNS}, copy=False))
 
@@ -534,12 +896,14 @@ def _spread(parts: list[tuple[np.ndarray, np.ndarray]], place: np.ndarray, count
     import numpy as np
     import pandas as pd
 
-    nested = name in _LISTS
-    column = np.full(count, None if nested else _MISSING, dtype=object if nested else np.int64)
+    objects = name in _LISTS or name in _TEXTS
+    column = np.full(count, None if objects else _MISSING, dtype=object if objects else np.int64)
     for rows, values in parts:
         at = place[rows]
         column[at[at >= 0]] = values[at >= 0]
-    return column if nested else pd.arrays.IntegerArray(column, column == _MISSING)
+    if name in _TEXTS:
+        return pd.Series(column, dtype=object)
+    return column if objects else pd.arrays.IntegerArray(column, column == _MISSING)
 
 
 def _dated(start_ns: np.ndarray, notes: list[str]) -> np.ndarray:
@@ -597,6 +961,12 @@ def _device(entry: dict[str, Any]) -> Device:
         compute_capability=None if major is None or minor is None else (major, minor),
         sm=_integer(entry.get("numSms")),
         memory_bytes=_integer(entry.get("totalGlobalMem")),
+        warp_size=_integer(entry.get("warpSize")),
+        threads_per_sm=_integer(entry.get("maxThreadsPerMultiprocessor")),
+        registers_per_sm=_integer(entry.get("regsPerMultiprocessor")),
+        shared_memory_per_sm_bytes=_integer(
+            entry.get("sharedMemPerMultiprocessor", entry.get("maxSharedMemoryPerMultiProcessor"))
+        ),
     )
 
 
@@ -646,7 +1016,8 @@ def _mapping(value: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------- damaged text
 
 _TOKEN = re.compile(
-    rb'"(?:[^"\\]|\\.)*"|(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?![\w.])', re.DOTALL | re.IGNORECASE
+    rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?![\w.])',
+    re.DOTALL | re.IGNORECASE,
 )
 _ODD = re.compile(rb'[\x00-\x1f]|\\(?!["\\/bfnrt])')
 _ESCAPE = re.compile(
@@ -655,38 +1026,65 @@ _ESCAPE = re.compile(
 )
 
 
-def _mend(text: bytes) -> tuple[bytes, list[str]]:
-    """The text with the mistakes that torch is known to make mended, and a note for each kind of repair."""
-    notes = []
+@dataclass
+class _Repairs:
+    not_finite: int = 0
+    forbidden: int = 0
+    not_utf8: int | None = None  # the first such byte
+
+    def add(self, other: _Repairs, at: int) -> None:
+        self.not_finite += other.not_finite
+        self.forbidden += other.forbidden
+        if self.not_utf8 is None and other.not_utf8 is not None:
+            self.not_utf8 = other.not_utf8 + at
+
+    def notes(self) -> Iterator[str]:
+        if self.not_utf8 is not None:
+            first = f"the first at byte {self.not_utf8:,}"
+            yield f"some text is not UTF-8 ({first}); those bytes were replaced by \ufffd"
+        if self.not_finite:
+            yield f"{_count(self.not_finite, 'value is', 'values are')} NaN or infinite; read as missing"
+        if self.forbidden:
+            said = _count(self.forbidden, "text has", "texts have")
+            yield f"{said} characters that JSON forbids; replaced by \ufffd, single backslashes doubled"
+
+
+def _mended(source: _Source, text: bytes, decode: Callable[[bytes], _Decoded], at: int = 0) -> _Decoded:
+    """What `decode` makes of the text, mended if it must be; it begins at this byte of the source."""
+    try:
+        return decode(text)
+    except msgspec.ValidationError:
+        raise
+    except _NOT_JSON:
+        mended, repairs = _mend(text)
+        if mended == text:
+            raise
+        found = decode(mended)
+    source.repairs.add(repairs, at)
+    return found
+
+
+def _mend(text: bytes) -> tuple[bytes, _Repairs]:
+    """The text with the mistakes that torch is known to make mended, and how many there were."""
+    repairs = _Repairs()
     try:
         text.decode()
     except UnicodeDecodeError as error:
-        notes.append(
-            f"some text is not UTF-8 (the first at byte {error.start:,}); those bytes were replaced by \ufffd"
-        )
+        repairs.not_utf8 = error.start
         text = text.decode(errors="replace").encode()
-    counts = {"number": 0, "string": 0}
 
     def mend(match: re.Match[bytes]) -> bytes:
         token = match.group()
         if token[:1] != b'"':
-            counts["number"] += 1
+            repairs.not_finite += 1
             return b"null"
         if not _ODD.search(token):
             return token
         fixed = _ESCAPE.sub(_mend_escape, token)
-        counts["string"] += fixed != token
+        repairs.forbidden += fixed != token
         return fixed
 
-    mended = _TOKEN.sub(mend, text)
-    if counts["number"]:
-        notes.append(f"{_count(counts['number'], 'value is', 'values are')} NaN or infinite; read as missing")
-    if counts["string"]:
-        notes.append(
-            f"{_count(counts['string'], 'text has', 'texts have')} characters that JSON forbids; "
-            "replaced by \ufffd, single backslashes doubled"
-        )
-    return mended, notes
+    return _TOKEN.sub(mend, text), repairs
 
 
 def _mend_escape(match: re.Match[bytes]) -> bytes:
@@ -695,23 +1093,6 @@ def _mend_escape(match: re.Match[bytes]) -> bytes:
         return b"\\\\"
     lone_surrogate = len(found) == 6 and found[2:3] in b"dD" and found[3:4] in b"89abcdefABCDEF"
     return "\ufffd".encode() if len(found) == 1 or lone_surrogate else found
-
-
-def _not_json(error: ValueError, text: bytes, path: str) -> TraceError:
-    if "truncated" in str(error):
-        return TraceError(
-            f"{path}: the JSON is cut off at byte {len(text):,}; copy the whole file, or record again"
-        )
-    if text.lstrip()[:1] not in (b"{", b"["):
-        return TraceError(
-            f"{path}: is not JSON; give a trace that export_chrome_trace wrote (.json or .json.gz)"
-        )
-    place = re.search(r"byte (\d+)", str(error))
-    at = int(place.group(1)) if place else 0
-    line = text.count(b"\n", 0, at) + 1
-    return TraceError(
-        f"{path}: the JSON is broken at byte {at:,}, line {line:,}; copy the file again, or record again"
-    )
 
 
 def _short(text: str) -> str:
