@@ -364,11 +364,11 @@ def test_a_predicted_trace_reads_like_a_measured_one(tmp_path, name):
 
 
 @able
-def test_a_predicted_kernel_lasts_the_geometric_middle_of_its_band(tmp_path):
+def test_a_predicted_kernel_lasts_as_long_as_the_model_calls_typical(tmp_path):
     found = geglu_program("H100")
     trace = offline_gpu.predicted_trace(found, path=tmp_path / "t.json")
     times = predict.predict([i.work for i in found.items], hardware.find("H100")).items
-    expected = [(t.low_us * t.high_us) ** 0.5 for t in times]
+    expected = [t.typical_us for t in times]
     assert list(timeline.work_items(trace)["duration_us"]) == pytest.approx(expected, abs=0.001)
     # the three products and the fused kernel follow one another: no two overlap, none waits
     assert timeline.busy(trace).query("device == 0")["busy_us"].item() == pytest.approx(

@@ -1,8 +1,8 @@
-"""`python -m tutorial_lib`: look at this machine, read a trace, decode a kernel's name, record the book's
-workloads.
+"""`python -m tutorial_lib`: look at this machine, read a trace, compare two, decode kernels' names, record
+the book's workloads.
 
-`read` and `kernel` do not import torch. Every failure that a user can cause is one line on stderr and exit
-code 2.
+`read`, `compare` and `kernel` do not import torch. Every failure that a user can cause is one line on stderr
+and exit code 1, or 2 where the command line itself is wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         print(f"tutorial_lib {chosen.command}: {units.plain(' '.join(str(error).splitlines()))}", file=sys.stderr)
-        return 2
+        return 1
     return 0
 
 
@@ -49,18 +49,24 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="the same as JSON")
     doctor.set_defaults(run=_doctor)
 
-    read = commands.add_parser("read", help="what is in a trace that torch.profiler wrote")
+    read = commands.add_parser("read", help="a first look at a trace that torch.profiler wrote")
     read.add_argument("trace", help="a .json or .json.gz file")
-    read.add_argument("--json", action="store_true", help="the same as JSON")
-    read.add_argument(
-        "--top", type=_count, default=10, metavar="N", help="how many work items to list (default: 10)"
-    )
+    _shown(read, "rows of each table to show")
     read.add_argument("--step", type=int, metavar="N", help="only what belongs to ProfilerStep#N")
+    read.add_argument("--on", type=_card, metavar="CARD", help="predict for this card, not the trace's own")
+    read.add_argument("--csv", type=Path, metavar="DIR", help="also write the tables as CSV into this folder")
+    read.add_argument("--html", type=Path, metavar="FILE", help="also write the report as one HTML file")
     read.set_defaults(run=_read)
 
-    kernel = commands.add_parser("kernel", help="what a GPU kernel's name says")
-    kernel.add_argument("name")
-    kernel.add_argument("--json", action="store_true", help="the same as JSON")
+    compare = commands.add_parser("compare", help="the same job before and after: what changed and why")
+    compare.add_argument("before", help="a .json or .json.gz file")
+    compare.add_argument("after", help="another one")
+    _shown(compare, "rows to show")
+    compare.set_defaults(run=_compare)
+
+    kernel = commands.add_parser("kernel", help="what GPU kernels' names say")
+    kernel.add_argument("name", nargs="+", help="a kernel's name; - reads names from stdin, one a line")
+    kernel.add_argument("--json", action="store_true", help="as JSON: an object, for several names a list")
     kernel.set_defaults(run=_kernel)
 
     record = commands.add_parser("record", help="record the workloads of the chapters on this machine")
@@ -72,13 +78,33 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _shown(command: argparse.ArgumentParser, what: str) -> None:
+    """What the commands that read traces have in common."""
+    command.add_argument("--json", action="store_true", help="the same as JSON")
+    command.add_argument("--top", type=_count, default=8, metavar="N", help=f"{what} (default: 8)")
+    command.add_argument(
+        "--max-bytes", type=_count, metavar="N", help="refuse a trace whose text is longer (default: 8 GB)"
+    )
+
+
+def _card(name: str):
+    from tutorial_lib import hardware
+
+    try:
+        return hardware.find(name)
+    except hardware.UnknownHardware:
+        known = ", ".join(card.name for card in hardware.CARDS)
+        said = f"no rates are known for {units.plain(name)[:40]!r}; known: {known}"
+        raise argparse.ArgumentTypeError(said) from None
+
+
 def _count(text: str) -> int:
     if not re.fullmatch("[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"must be a whole number of 0 or more, got {text[:20]!r}")
     return int(text)
 
 
-# ----------------------------------------------------------------------------------------------------- doctor
+# ------------------------------------------------------------------------------------------------- doctor
 
 
 def _doctor(chosen: argparse.Namespace) -> Iterator[str]:
@@ -88,146 +114,75 @@ def _doctor(chosen: argparse.Namespace) -> Iterator[str]:
     yield _json(report.as_dict()) if chosen.json else str(report)
 
 
-# ------------------------------------------------------------------------------------------------------- read
+# --------------------------------------------------------------------------------------------------- read
 
 
 def _read(chosen: argparse.Namespace) -> Iterator[str]:
+    from tutorial_lib import report
+
+    look = report.look(_trace(chosen.trace, chosen.max_bytes), chosen.step, chosen.on, chosen.top)
+    if chosen.html is not None:
+        _write(chosen.html, look.to_html())
+    if chosen.csv is not None:
+        look.to_csv(chosen.csv)
+    yield look.to_json() if chosen.json else str(look)
+
+
+def _trace(path: str, max_bytes: int | None):
     from tutorial_lib.trace import read_trace
 
-    found = _found(read_trace(chosen.trace), chosen.step, chosen.top)
-    if chosen.json:
-        yield _json(found)
-    else:
-        yield from _described(found)
+    return read_trace(path, **({} if max_bytes is None else {"max_bytes": max_bytes}))
 
 
-def _found(trace, step: int | None, top: int) -> dict[str, object]:
-    """What `read` knows of a trace: plain numbers and texts, times in µs."""
-    from tutorial_lib import timeline
-
-    steps = timeline.steps(trace)
-    if step is not None and step not in set(steps["step"]):
-        raise ValueError(
-            f"{trace.path}: has no ProfilerStep#{step}; its steps: {timeline.listed(steps['step'])}"
-        )
-    kernels, items = timeline.kernels(trace, step), timeline.work_items(trace, step)
-    recorded = (trace.metadata or {}).get("tutorial_lib")
-    recorded = recorded if isinstance(recorded, dict) else {}
-    return {
-        "trace": trace.path,
-        "device": trace.device,
-        "recorded": recorded.get("recorded"),
-        "label": recorded.get("label"),
-        "versions": dict(trace.versions or {}),
-        "step": step,
-        "steps": [
-            {"step": int(row.step), "start_us": row.start_us, "duration_us": row.duration_us}
-            for row in steps.itertuples()
-        ],
-        "events": {
-            str(kind): int(count) for kind, count in trace.events["kind"].value_counts().items() if count
-        },
-        "operators": len(timeline.operators(trace, step)),
-        "launches": len(timeline.launches(trace, step)),
-        "kernels": {
-            "count": len(kernels),
-            "total_us": float(kernels["duration_us"].sum()),
-            "busy_us": _union_us(kernels),
-        },
-        "work_items": {"count": len(items), "total_us": float(items["duration_us"].sum())},
-        "top": _top(items, top, decoded=trace.has_gpu_events),
-        "notes": list(trace.notes),
-    }
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except IsADirectoryError:
+        raise ValueError(f"--html {path}: is a directory; name a file to write") from None
+    except OSError as error:
+        raise ValueError(f"--html {path}: cannot be written ({error.strerror})") from None
 
 
-def _union_us(rows) -> float:
-    """Time in which at least one of the rows was running, on whatever lane."""
-    busy_us, end_us = 0.0, -math.inf
-    for start_us, duration_us in sorted(zip(rows["start_us"], rows["duration_us"], strict=True)):
-        busy_us += max(0.0, start_us + duration_us - max(start_us, end_us))
-        end_us = max(end_us, start_us + duration_us)
-    return busy_us
+# ------------------------------------------------------------------------------------------------ compare
 
 
-def _top(items, top: int, *, decoded: bool) -> list[dict[str, object]]:
-    """The work items that took longest, taken together by name; `decoded` when they are GPU kernels."""
-    from tutorial_lib.kernel_names import decode
+def _compare(chosen: argparse.Namespace) -> Iterator[str]:
+    from tutorial_lib import compare
 
-    if items.empty:
-        return []
-    by_name = items.groupby("name", sort=False)["duration_us"].agg(["size", "sum", "median"])
-    longest = by_name.sort_values("sum", ascending=False, kind="stable").head(top)
-    kinds = items.drop_duplicates("name").set_index("name")
-    return [
-        {
-            "name": name,
-            "kind": str(kinds.at[name, "kind"]),
-            "operator": _text(kinds.at[name, "operator"]),
-            "count": int(row["size"]),
-            "total_us": row["sum"],
-            "median_us": row["median"],
-            "decoded": str(spelled) if decoded and (spelled := decode(name)).family != "unknown" else None,
-        }
-        for name, row in longest.iterrows()
-    ]
+    before, after = (_trace(path, chosen.max_bytes) for path in (chosen.before, chosen.after))
+    found = compare.compare(before, after, chosen.top)
+    yield found.to_json() if chosen.json else str(found)
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+# ------------------------------------------------------------------------------------------------- kernel
 
-
-def _described(found: dict) -> Iterator[str]:
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    steps = ", ".join(f"{s['step']}: {units.duration(s['duration_us'])}" for s in found["steps"][:8])
-    steps += f", … ({len(found['steps']):,} in all)" if len(found["steps"]) > 8 else ""
-    events = ", ".join(f"{count:,} {kind}" for kind, count in found["events"].items())
-    kernels, items = found["kernels"], found["work_items"]
-    busy = f", {units.duration(kernels['total_us'])} together, GPU busy {units.duration(kernels['busy_us'])}"
-    lines = [
-        ("trace", found["trace"]),
-        ("device", found["device"] or "not in the file"),
-        ("recorded", found["recorded"] or "the file does not say"),
-        ("versions", versions or "not in the file"),
-        ("steps", steps or "none: no schedule was used"),
-        ("events", events),
-        ("operators", f"{found['operators']:,}"),
-        ("launches", f"{found['launches']:,}"),
-        ("GPU work", f"{kernels['count']:,} kernels and copies" + (busy if kernels["count"] else "")),
-        ("work items", f"{items['count']:,}, {units.duration(items['total_us'])} together"),
-    ]
-    if found["step"] is not None:
-        lines.insert(0, ("only", f"what belongs to step {found['step']}"))
-    lines += [("note", note) for note in found["notes"]]
-    yield from (_cut(units.plain(f"{name:<10}  {value}"), 1000) for name, value in lines)
-    if found["top"]:
-        yield ""
-        yield f"{'total':>9}  {'count':>6}  {'median':>9}  work item"
-    for item in found["top"]:
-        total, median = units.duration(item["total_us"]), units.duration(item["median_us"])
-        name = _cut(units.plain(item["decoded"] or item["name"]), 120)
-        yield f"{total:>9}  {item['count']:>6,}  {median:>9}  {name}"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-# ----------------------------------------------------------------------------------------------------- kernel
+_FIELDS = ("family", "arch", "dtype", "layout", "tile", "stages", "epilogue")
 
 
 def _kernel(chosen: argparse.Namespace) -> Iterator[str]:
     from tutorial_lib.kernel_names import decode
 
-    decoded = decode(units.plain(chosen.name))
+    decoded = [decode(name) for name in _names(chosen.name)]
     if chosen.json:
-        yield _json(asdict(decoded))
+        said = [dict.fromkeys(_FIELDS) | asdict(kernel) for kernel in decoded]
+        yield _json(said[0] if len(said) == 1 else said)
         return
-    yield units.plain(str(decoded))
-    width = max((len(units.plain(token)) for token, _ in decoded.parts), default=0)
-    yield from (f"  {units.plain(token):<{width}}  {units.plain(meaning)}" for token, meaning in decoded.parts)
+    for kernel in decoded:
+        yield units.plain(str(kernel))
+        width = max((len(units.plain(token)) for token, _ in kernel.parts), default=0)
+        yield from (f"  {units.plain(token):<{width}}  {units.plain(text)}" for token, text in kernel.parts)
 
 
-# ----------------------------------------------------------------------------------------------------- record
+def _names(given: Sequence[str]) -> list[str]:
+    """The names on the command line; "-" stands for the lines of stdin that are not empty."""
+    names: list[str] = []
+    for name in given:
+        lines = sys.stdin.buffer.read().decode(errors="replace").splitlines() if name == "-" else [name]
+        names += [units.plain(line) for line in lines if line.strip() or name != "-"]
+    return names
+
+
+# ------------------------------------------------------------------------------------------------- record
 
 
 def _record(chosen: argparse.Namespace) -> Iterator[str]:
@@ -271,7 +226,7 @@ def _workloads(device: str, dtype: str) -> dict[str, object]:
     }
 
 
-# ----------------------------------------------------------------------------------------------------- output
+# ------------------------------------------------------------------------------------------------- output
 
 # Escape sequences, control characters and what turns the direction of text: a name in a file may hold any of
 # them.

@@ -8,11 +8,13 @@ split, the dtype that really ran. Nothing here needs torch or a GPU.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from types import MappingProxyType
 
 from tutorial_lib.hardware import Hardware
+from tutorial_lib.units import dtype_name
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,22 @@ class Tensor:
     @property
     def elements(self) -> int:
         return math.prod(self.shape)
+
+
+_NO_TENSORS = ("", "Scalar", "ScalarList", "GenericList", "TensorList")
+
+
+def tensors(shapes: Sequence, dtypes: Sequence, strides: Sequence | None = None) -> Iterator[Tensor]:
+    """The tensors among an operator's recorded arguments, those of a list one by one.
+
+    What is no tensor is left out. ValueError or TypeError for what no profiler writes.
+    """
+    for shape, dtype, stride in zip(shapes, dtypes, strides or [None] * len(shapes), strict=True):
+        if shape and isinstance(shape[0], (list, tuple)):
+            each = dtype if isinstance(dtype, (list, tuple)) else [dtype] * len(shape)
+            yield from tensors(shape, each, stride)
+        elif dtype and dtype not in _NO_TENSORS:
+            yield Tensor(tuple(map(index, shape)), dtype_name(dtype), tuple(stride) if stride else None)
 
 
 @dataclass(frozen=True)

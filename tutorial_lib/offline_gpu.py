@@ -27,7 +27,6 @@ import importlib.util
 import inspect
 import io
 import json
-import math
 import os
 import subprocess
 import sys
@@ -554,8 +553,7 @@ def predicted_trace(
 
     `what` is a Program, or a function or module with its inputs and the card `on`. Written to `path`
     (.json or .json.gz) in torch.profiler's layout, so that it opens beside a measured one. Each kernel
-    lasts as long as the geometric middle of its band; low, high and limit stand in its arguments, low and
-    high in two lanes of their own. Times of the CPU are not predicted: every call takes the same round
+    lasts as long as is typical by the model; low, high and limit stand in its arguments, low and high in two lanes of their own. Times of the CPU are not predicted: every call takes the same round
     number. Raises what `program` raises, and ValueError for a launch whose cost is not known.
     """
     made = isinstance(what, Program)
@@ -594,11 +592,11 @@ def _chrome_trace(found: Program, card: Hardware, times: Sequence[predict.WorkTi
     free_us, edges_us = 0.0, {_LOW: 0.0, _HIGH: 0.0}
     for number, (item, time) in enumerate(zip(found.items, times, strict=True), 1):
         call_us = number * _CALL_US
-        middle_us = round(math.sqrt(time.low_us * time.high_us), 3)  # to the ns, or neighbours would overlap
+        typical_us = round(time.typical_us, 3)  # to the ns, or neighbours would overlap
         start_us = max(free_us, call_us + _LAUNCH_US)
         events += _cpu_events(item, number, call_us)
-        events += _gpu_events(item, number, time, call_us, start_us, middle_us)
-        free_us = start_us + middle_us
+        events += _gpu_events(item, number, time, call_us, start_us, typical_us)
+        free_us = start_us + typical_us
         for lane, length_us in ((_LOW, time.low_us), (_HIGH, time.high_us)):
             begins_us = max(edges_us[lane], call_us + _LAUNCH_US)
             events.append(_bar("predicted", item.name, _GPU, lane, begins_us, length_us, _band(time)))
@@ -628,7 +626,7 @@ def _stamp(found: Program, card: Hardware) -> dict[str, object]:
         "label": "predicted, not measured",
         "notes": "Nothing in this trace was measured. Launches and their order come from the program that "
         "torch.compile generates for this card, durations from its datasheet and the library's bands; each "
-        "kernel lasts as long as the geometric middle of its band. CPU times are round numbers.",
+        "kernel lasts as long as is typical by that model. CPU times are round numbers.",
     }
 
 
@@ -645,7 +643,7 @@ def _lane_names(card: Hardware) -> Iterator[dict]:
         yield _named("process_name", pid, 0, name=name)
         yield _named("process_labels", pid, 0, labels=f"{labels}, predicted")
     yield _named("thread_name", _CPU, _THREAD, name="CPU calls, times not predicted")
-    for lane, which in ((_STREAM, "stream 7, middle of the band"), (_LOW, "low"), (_HIGH, "high")):
+    for lane, which in ((_STREAM, "stream 7, typical time"), (_LOW, "low"), (_HIGH, "high")):
         yield _named("thread_name", _GPU, lane, name=f"{card.name}, predicted: {which}")
         yield _named("thread_sort_index", _GPU, lane, sort_index=lane)
 

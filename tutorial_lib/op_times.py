@@ -19,8 +19,7 @@ from pathlib import Path
 from tutorial_lib import cost, kernel_names
 from tutorial_lib.cost import Work
 from tutorial_lib.hardware import Hardware, UnknownHardware, find
-from tutorial_lib.kernel_time import Ran, Tensor
-from tutorial_lib.units import dtype_name
+from tutorial_lib.kernel_time import Ran, Tensor, tensors
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def _row(line: dict[str, str]) -> OpTime:
     if not 0 < time < float("inf"):
         raise ValueError(f"median_us is positive and finite, got {line['median_us']}")
     work = replace(work, dtype=ran_dtype(work, ran))
-    inputs = tuple(_tensors(dims, types, strides))
+    inputs = tuple(tensors(dims, types, strides))
     return OpTime(line["card"], on, work, inputs, ran, int(line["n"]), time, line["source"])
 
 
@@ -106,13 +105,3 @@ _OF_SIZE = {
     "1": "uint8", "2": "float16", "4": "float32", "8": "int64", "16": "complex128",
     "bool": "bool", "int": "int32", "float": "float32", "long": "int64", "double": "float64",
 }  # fmt: skip
-
-
-def _tensors(dims: list, types: list, strides: list | None) -> Iterator[Tensor]:
-    """The tensors among the arguments, those of a list one by one."""
-    for shape, dtype, stride in zip(dims, types, strides or [None] * len(dims), strict=True):
-        if shape and isinstance(shape[0], list):
-            each = dtype if isinstance(dtype, list) else [dtype] * len(shape)
-            yield from _tensors(shape, each, stride)
-        elif dtype and dtype not in ("Scalar", "ScalarList", "GenericList", "TensorList"):
-            yield Tensor(tuple(shape), dtype_name(dtype), tuple(stride) if stride else None)
