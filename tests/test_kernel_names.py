@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutorial_lib.kernel_names import decode
+from tutorial_lib.kernel_names import _plain, decode
 
 LINEAR = "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_32x1_tn_align8"
 GELU = (
@@ -154,7 +154,10 @@ def test_hand_written_triton_is_named_only_when_certain():
     liger = decode("_geglu_tanh_forward_kernel")
     assert (liger.family, liger.kind, liger.operators) == ("triton", "pointwise", ("gelu", "mul"))
     assert decode("_fwd_kernel_0d1d2d3d45d6de7de8c9de").family == "triton"  # Triton 2's suffix
-    assert decode("_layer_norm_forward_kernel").family == "unknown"
+    norm = decode("_layer_norm_forward_kernel")
+    assert (norm.family, norm.kind, norm.operators) == ("triton", "reduction", ("layer_norm",))
+    assert "others have copied it" in norm.parts[0][1]
+    assert decode("_layer_norm_kernel").family == "unknown"
 
 
 LAMBDAS = "(at::TensorIteratorBase&)::{lambda()#1}::operator()() const::{lambda()#7}::operator()() const::"
@@ -245,12 +248,142 @@ def test_a_convolution_is_not_called_a_gemm():
     assert decode("volta_scudnn_128x64_relu_small_nn_v1").family == "cudnn"
 
 
-def test_a_mangled_name_is_read_from_its_identifiers():
+def test_a_mangled_name_says_what_its_demangled_form_says():
+    # literals (Li4E), built-in types (f) and the template they stand in are read; the name is cut short
     add = decode("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPc")
-    assert (add.family, add.operators, add.dtype) == ("aten", ("add",), None)
+    assert (add.family, add.operators, add.dtype) == ("aten", ("add",), "float32")
+    assert ("4", "4 elements to a load or store") in add.parts
     # 66 letters follow: cutlass_80 … align8
     gemm = decode("_ZN7cutlass7Kernel2I66cutlass_80_tensorop_f16_s16816gemm_relu_f16_256x128_32x3_tn_align8E")
     assert (gemm.family, gemm.tile) == ("cutlass", (256, 128, 32))
+    # a lambda in a function in a function, and S3_, which is the fifth thing the name has mentioned
+    copy = decode("_ZN2at6native18elementwise_kernelILi128ELi4EZNS0_22gpu_kernel_impl_nocastIZZZNS0_23direct"
+                  "_copy_kernel_cudaERNS_18TensorIteratorBaseEENKUlvE1_clEvENKUlvE5_clEvEUlfE_EEvS4_RKT_E")
+    assert (copy.kind, copy.dtype, ("128", "threads in a block") in copy.parts) == ("copy", "float32", True)
+
+
+# Itanium's back-references: S_ is what the name mentioned first, S0_ second, …, in base 36; T_ an argument
+@pytest.mark.parametrize("mangled, name", [
+    ("_Z1fv", "f"),
+    ("_ZN1a1bIiE1cEv", "a::b<int>::c"),
+    ("_ZN1a1fINS_1bES1_EEvv", "a::f<a::b, a::b>"),  # S_ a, S0_ a::f, S1_ a::b
+    ("_ZN12_GLOBAL__N_11fIPKfLb1ELin2EEEvv", "(anonymous namespace)::f<float const*, true, -2>"),
+    ("_ZN1fIJiDF16bDF16_EEE", "f<int, __bf16, _Float16>"),
+    ("_Z1fISt5arrayIPcLm3EEEvv", "f<std::array<char*, 3>>"),
+    ("_Z1fIA8_iPFvifELN1a1bE2EEvv", "f<int [8], void (int, float)*, (a::b)2>"),
+])
+def test_mangled_names_are_spelled_as_cplusplus_spells_them(mangled, name):
+    assert _plain(mangled) == name
+
+
+CUTLASS_3 = (
+    "_ZN7cutlass13device_kernelINS_4gemm6kernel13GemmUniversalIN4cute5tupleIJiiiiEEENS1_10collective13"
+    "CollectiveMmaINS1_35MainloopSm100TmaUmmaWarpSpecializedILi13ELi2ELi4ENS5_IJNS4_1CILi1EEENSA_ILi4EEESB_"
+    "EEEEENS5_IJNSA_ILi64EEESF_NSA_ILi128EEEEEENS_12float_e4m3_tENS5_IJlSB_lEEESI_SJ_NS4_8TiledMMA"
+)
+FLASH_3 = (
+    "_ZN7cutlass13device_kernelIN5flash20enable_sm90_or_laterINS1_16FlashAttnFwdSm90INS1_25CollectiveMainloop"
+    "FwdSm90ILi2EN4cute5tupleIJNS5_1CILi2EEENS7_ILi1EEES9_EEENS6_IJNS7_ILi128EEENS7_ILi176EEESB_EEELi128ENS_"
+    "10bfloat16_tEfNS_4arch4Sm90ELb1ELb0ELb0ELb0ELb0ELb0ELb0ELb1ELb1ELb0ELb0ELb0EEENS1_21CollectiveEpilogue"
+)
+
+
+def test_templates_of_cutlass_3_give_tile_stages_and_type_through_their_back_references():
+    gemm = decode(CUTLASS_3)  # SF_ is C<64>: 64 × 64, 128 along k
+    assert (gemm.family, gemm.kind, gemm.arch, gemm.tile, gemm.stages) == (
+        "cutlass", "gemm", "sm_100", (64, 64, 128), 13)
+    assert gemm.dtype == "float8_e4m3fn"
+
+
+def test_flash_attention_3_gives_tile_stages_mask_and_both_types():
+    flash = decode(FLASH_3)  # SB_ is C<128>: 128 queries × 176 keys, head dimension 128
+    assert (flash.family, flash.kind, flash.arch, flash.tile, flash.stages) == (
+        "flash", "attention", "sm_90", (128, 176), 2)
+    assert str(flash).startswith("FlashAttention forward for sm_90, head dimension 128, causal, bfloat16, ")
+    nsight = ("void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::Collective"
+              "MainloopFwdSm90<(int)2, cute::tuple<cute::C<(int)1>, cute::C<(int)1>, cute::C<(int)1>>, cute::"
+              "tuple<cute::C<(int)128>, cute::C<(int)128>, cute::C<(int)64>>, (int)64, cutlass::half_t, "
+              "float, cutlass::arch::Sm90, (bool)1, (bool)0>")
+    assert (decode(nsight).tile, decode(nsight).dtype) == ((128, 128), "float16")
+    assert decode(nsight).variant == "forward, head dimension 64, causal"
+
+
+def test_flashinfers_sizes_are_in_units_of_a_tensor_core_instruction():
+    kernel = decode("void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<("
+                    "MaskMode)1, 16u, 1u, 4u, 8u, 8u, 1u, 4u, (flashinfer::PosEncodingMode)0, nv_bfloat16, ")
+    # 4 instructions of 16 keys in each of 4 warps: 256 keys; 8 · 16 = 128 wide heads
+    assert (kernel.family, kernel.kind, kernel.tile, kernel.dtype) == (
+        "flashinfer", "attention", (16, 256), "bfloat16")
+    assert "head dimension 128, causal" in str(kernel)
+
+
+BEYOND_GEMM = {  # name -> family, kind, arch, dtype, layout, tile, stages, epilogue
+    "bmm_Bfloat16_E4m3E4m3_Fp32_t128x64x128_s8_et128x64_m256x64x32_c2x1x1_rM_TN_swiGlu_sm100f":
+        ("trtllm", "gemm", "sm_100", "float8_e4m3fn", None, (128, 64, 128), 8, "swiglu"),
+    "fmhaSm100fKernel_QkvBfloat16OBfloat16H128PagedKvCausalP64MultiCtasKvCgaVarSeqQ8Kv128StaticSwapsAbForGen":
+        ("trtllm", "attention", "sm_100", "bfloat16", None, (8, 128), None, None),
+    "void ck::kernel_gemm_xdl_cshuffle_v3<ck::GridwiseGemmMultiD_ABScale_xdl_cshuffle_v3<ck::tensor_layout::"
+    "gemm::RowMajor, ck::tensor_layout::gemm::ColumnMajor, ck::Tuple<>, ck::f8_fnuz_t, ck::f8_fnuz_t, float, "
+    "(ck::tensor_operation::device::GemmSpecialization)2, 256, 1, 128, 128, 16, 128, 256, 16, 16, 16, 16, 1":
+        ("ck", "gemm", None, "float8_e4m3fnuz", "tn", (16, 128, 256), None, None),
+    "_ZN7ck_tile6kentryILi2ENS_13FmhaFwdKernelINS_1PIDF16bfNS_13TileFmhaShapeINS_8sequenceIJLi128ELi64ELi32E":
+        ("ck", "attention", None, "bfloat16", None, (128, 64), None, None),
+    "MIOpenBatchNormFwdTrainSpatialNorm": ("miopen", "reduction", None, None, None, None, None, None),
+    "miopenSp3AsmConvFury_v2_4_1_gfx11_fp16_f2x3_stride1":
+        ("miopen", "other", "gfx11", "float16", None, None, None, None),
+    "batched_transpose_64x16_pack_4x1_ediv_2x1_half":
+        ("miopen", "copy", None, "float16", None, (64, 16), None, None),
+    "Cijk_Ailk_Bjlk_HHS_BH_Bias_Aux_HA_S_SAV_UserArgs_MT64x32x64_ISA942":
+        ("tensile", "gemm", "gfx942", "float16", "nt", (64, 32, 64), None, "bias+activation+aux"),
+    "Cijk_Alik_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT208x256x32":
+        ("tensile", "gemm", None, "float32", "tn", (208, 256, 32), None, "bias+activation"),
+    "_gemm_a8w8_blockscale_kernel_GROUP_K_128_BLOCK_SIZE_M_128_BLOCK_SIZE_N_64_BLOCK_SIZE_K_256_NUM_KSPLIT_1":
+        ("triton", "gemm", None, None, None, (128, 64, 256), None, None),
+    "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816fprop_optimized_bf16_256x64_32x4_nhwc_align8":
+        ("cutlass", "other", None, "bfloat16", "nhwc", (256, 64, 32), 4, None),
+    "_matmul_ogs_NNT_bf16xbf16xmxfp4_128x64x128x1":
+        ("triton", "gemm", None, "bfloat16", None, (128, 64, 128), None, None),
+    "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm100FlashAttentionForwardSm100_object_at__tensor0000o1":
+        ("flash", "attention", "sm_100", None, None, None, None, None),
+    "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*, X)":
+        ("vllm", "pointwise", None, "bfloat16", None, None, None, None),
+    "ncclSymkDevKernel_AllReduce_AGxLL_R_sum_f32(X)":
+        ("nccl", "communication", None, "float32", None, None, None, None),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND_GEMM)
+def test_other_libraries_and_amd_give_what_their_names_carry(name):
+    k = decode(name)
+    assert (k.family, k.kind, k.arch, k.dtype, k.layout, k.tile, k.stages, k.epilogue) == BEYOND_GEMM[name]
+
+
+@pytest.mark.parametrize("end, epilogue", [
+    ("", None), ("_bias_bf16", "bias"), ("_bias_bf16_relu", "bias+relu"), ("_bias_bf16_gelu", "bias+gelu"),
+    ("_1sm_bias_f16_relu_aux_scalemax", "bias+relu+aux"), ("_2sm_bias_bf16_gelu_aux_bf16", "bias+gelu+aux"),
+    ("_drelu", "drelu"), ("_dgelu_bgrad", "dgelu+bias gradient"), ("_bgradb", "bias gradient"),
+])
+def test_an_epilogues_steps_are_named_in_the_order_in_which_they_happen(end, epilogue):
+    name = "cutlass3x_sm100_tensorop_s256x256x16gemm_bf16_bf16_f32_bf16_bf16_256x256x64_0_tnn_align8"
+    assert decode(name + end).epilogue == epilogue
+
+
+def test_blocks_of_four_bit_operands_are_read_with_their_scales():
+    nvjet = decode("nvjet_sm100_oohsh_128x256_256x5_2x2_2cta_h_bz_Avec16UE4M3_Bvec16UE4M3_TNT")
+    assert (nvjet.dtype, nvjet.tile, nvjet.stages) == ("float4_e2m1fn", (128, 256, 256), 5)
+    assert dict(nvjet.parts)["Avec16UE4M3"] == "16 elements of A along k share a scale of type UE4M3"
+    cutlass = decode("cutlass3x_sm100_bstensorop_s256x128x64gemm_block_scaled_ue4m3xf4_ue4m3xf4_f32_f16_f16_"
+                     "256x128x256_0_tnn_align32_o_vs16_2sm_bias_f16_relu")
+    assert (cutlass.dtype, cutlass.accumulate_dtype, cutlass.epilogue) == (
+        "float4_e2m1fn", "float32", "bias+relu")
+
+
+def test_layout_letters_say_how_both_operands_lie():
+    assert "nn.Linear's weight [out, in]" in dict(decode(LINEAR).parts)["tn"]
+    # C[i, j] sums over l: A stored [i, l], B stored [j, l]; fastest index first, so N and T
+    kernel = decode("Cijk_Ailk_Bjlk_BBS_BH_MT64x64x32")
+    assert kernel.layout == "nt"
+    assert "gradient of nn.Linear's weight" in dict(kernel.parts)["Ailk_Bjlk"]
 
 
 @pytest.mark.parametrize("name", [

@@ -2,20 +2,22 @@
 
 `decode` reads what the name spells and nothing else. It knows the names PyTorch users meet: cuBLAS (nvjet,
 xmma, ampere_…, gemv, split-K), CUTLASS, cuDNN, Triton and C++ code made by Inductor, ATen, the fused
-attentions, NCCL, CUB, copies, and two of AMD's. Not covered, because no name says it: the problem's shape,
-the grid, beta, and what an epilogue really did. So two runs of one name need not be the same work. What a
-name leaves out is None.
+attentions, the libraries that serve language models, NCCL, CUB, copies, and AMD's Tensile, Composable Kernel
+and MIOpen. Not covered, because no name says it: the problem's shape, the grid, beta, and what an epilogue
+really did. So two runs of one name need not be the same work. What a name leaves out is None.
 
 A new kind of name is one row in `_FAMILIES`: a pattern that recognises it and a small function that reads it.
+A library whose kernels are plain C++ templates is one row in `_LIBRARIES`.
 Sources: CUTLASS' name generator (python/cutlass_library), PyTorch's CUDA sources and its attention kernel
-generator, Inductor's get_fused_kernel_name, Tensile's naming. NVIDIA documents neither nvjet's nor cuBLAS'
-older names: what is said of those was read off runs whose types, strides and grids are known, and no more.
+generator, Inductor's get_fused_kernel_name, the templates of FlashAttention 3, FlashInfer and Composable
+Kernel, Tensile's naming, the Itanium C++ ABI. NVIDIA documents neither nvjet's nor cuBLAS' older names: what
+is said of those was read off runs whose types, strides and grids are known, and no more.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 
 from . import units
 
@@ -28,11 +30,13 @@ class KernelName:
 
     `family` is "cutlass", "cublas", "nvjet", "triton", "aten", …, or "unknown". `kind` is gemm, pointwise,
     reduction, softmax, attention, copy, memset, communication, other or unknown; `variant` is the kernel in
-    words. `dtype` is the type operands are multiplied in: "tfloat32" for a float32 GEMM on TF32 tensor cores.
+    words. `dtype` is one type by its name in torch, the one operands are multiplied in: "tfloat32" for a
+    float32 GEMM on TF32 tensor cores; with operands of two types it is A's; the accumulator's stands apart.
     `layout` has BLAS' letter for operand A, then B (for a convolution the order of its tensors, "nhwc", where
     the name has it). `tile` is one thread block's (m, n) or (m, n, k), in a BLAS GEMM m being the columns of
     PyTorch's row-major output; for attention it is (queries, keys).
-    `epilogue` is what the kernel can apply to its result: one built with relu serves plain matmuls too.
+    `epilogue` is what the kernel can apply to its result, joined by "+" in the order bias, activation, aux,
+    bias gradient ("bias+gelu+aux"): one built with relu serves plain matmuls too.
     `parts` spells the name in its order: (token, meaning).
     """
 
@@ -78,7 +82,10 @@ _TITLES = {
     "cutlass": "CUTLASS", "cublas": "cuBLAS", "xmma": "XMMA", "nvjet": "nvjet (cuBLAS)", "cudnn": "cuDNN",
     "triton": "Triton", "inductor-cpp": "Inductor C++", "aten": "ATen", "flash": "FlashAttention",
     "efficient": "memory-efficient", "trtllm": "TensorRT-LLM", "nccl": "NCCL", "cub": "CUB",
-    "tensile": "Tensile", "miopen": "MIOpen",
+    "tensile": "Tensile", "miopen": "MIOpen", "ck": "Composable Kernel", "flashinfer": "FlashInfer",
+    "vllm": "vLLM", "sglang": "SGLang", "aiter": "AITER", "deepgemm": "DeepGEMM", "deepep": "DeepEP",
+    "fbgemm": "FBGEMM", "torchvision": "torchvision", "apex": "apex", "magma": "MAGMA",
+    "transformer-engine": "Transformer Engine", "rocprim": "rocPRIM",
 }
 _KINDS = {"gemm": "GEMM", "pointwise": "pointwise kernel", "unknown": "kernel", "other": "kernel"}
 
@@ -129,34 +136,195 @@ def _short(text: str, width: int = 100) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+_CAST = re.compile(r"\((?:int|unsigned int|long)\)(?=-?\d)|\(bool\)([01])")  # Nsight: f<(int)4, (bool)1>
 _MANGLED = re.compile(r"L[a-z]n?\d{1,20}E|S[0-9A-Z]{0,3}_|T\d{0,3}_|(DF16b)|(\d{1,4})", re.ASCII)
 
 
 def _plain(text: str) -> str:
-    """The identifiers of a mangled C++ name joined by "::"; any other text as it is.
+    """The C++ name that mangled `text` stands for, as far as it goes; any other text without its casts."""
+    if not text.startswith("_Z"):
+        return _CAST.sub(lambda cast: {"0": "false", "1": "true"}.get(cast[1], ""), text)
+    try:
+        return _mangled_name(_Mangled(text, 2)) or text
+    except (ValueError, RecursionError):  # no C++ name, or one nested beyond reason
+        return _identifiers(text) or text
+
+
+def _identifiers(text: str) -> str:
+    """The identifiers of a mangled name joined by "::", for names that `_mangled_name` cannot follow.
 
     Mangling writes an identifier as its length and its letters: 7Kernel2. Literals and back-references are
     stepped over. The nesting is lost, which leaves enough to know the family.
     """
     found, at = [], 0
-    while text.startswith("_Z") and (token := _MANGLED.search(text, at)):
+    while token := _MANGLED.search(text, at):
         at = token.end()
         word = "bfloat16_t" if token[1] else text[at : at + int(token[2] or 0)]
         if word.isascii() and word.isidentifier():
             found.append(word)
             at += len(word) if token[2] else 0
-    return "::".join(found) or text
+    return "::".join(found)
+
+
+@dataclass
+class _Mangled:
+    """A mangled name, the place it has been read to, and what back-references (S_, S0_, …) can mean."""
+
+    text: str
+    at: int
+    seen: list[str] = field(default_factory=list)
+
+    def take(self, pattern: re.Pattern) -> re.Match | None:
+        found = pattern.match(self.text, self.at)
+        self.at = found.end() if found else self.at
+        return found
+
+    def remember(self, spelled: str) -> str:
+        self.seen.append(spelled[:_HEAD])  # a name that doubles itself again and again stays this short
+        return self.seen[-1]
+
+
+def _token(pattern: str) -> re.Pattern:
+    return re.compile(pattern, re.ASCII)
+
+
+_BUILTIN = {
+    "v": "void", "w": "wchar_t", "b": "bool", "c": "char", "a": "signed char", "h": "unsigned char",
+    "s": "short", "t": "unsigned short", "i": "int", "j": "unsigned int", "l": "long", "m": "unsigned long",
+    "x": "long long", "y": "unsigned long long", "f": "float", "d": "double", "e": "long double",
+    "z": "...", "DF16b": "__bf16", "DF16_": "_Float16", "Dn": "nullptr_t", "Da": "auto",
+}
+_STANDARD = {"Sa": "std::allocator", "Ss": "std::string", "Sb": "std::basic_string"}
+_QUALIFIED = {"P": "*", "R": "&", "O": "&&", "K": " const", "V": " volatile", "Dp": ""}
+_BUILTIN_CODE = _token("DF16b|DF16_|Dn|Da|[abcdefhijlmstvwxyz]")
+_QUALIFIER, _REFERENCE = _token("Dp|[PROKV]"), _token("S([0-9A-Z]{0,3})_|(S[asb])")
+_PARAMETER, _ARRAY, _END = _token(r"T\d{0,3}_"), _token(r"A\d{0,19}_"), _token("E")
+_SOURCE, _UNNAMED = _token(r"L?([1-9]\d{0,3})"), _token(r"Ut\d{0,3}_|[CD]\d|cl|nw|dl")
+_LITERAL, _LAMBDA = _token(r"L([a-z])(n?)(\d{1,20})E"), _token("Ul")
+_OPEN, _PACK, _NESTED, _LOCAL = _token("I"), _token("J"), _token("N[rVKRO]{0,3}"), _token("Z")
+_STD, _VALUE, _ADDRESS = _token("St"), _token(r"L(?!_Z)"), _token("XadL_Z|L_Z")
+_DIGITS, _FUNCTION, _CONSTRAINT = _token(r"n?\d{0,20}"), _token("F"), _token("Tn")
+
+
+def _mangled_name(m: _Mangled) -> str:
+    """<name>: nested (N…E), local to a function (Z…E), in std, a back-reference, or one identifier."""
+    if m.take(_NESTED):
+        return _mangled_nested(m)
+    if m.take(_LOCAL):
+        outer = _mangled_name(m)
+        _mangled_list(m)
+        return f"{outer}::{_mangled_name(m)}" if m.at < len(m.text) else outer
+    known = m.take(_REFERENCE)
+    name = _mangled_reference(m, known) if known else ("std::" if m.take(_STD) else "") + _mangled_word(m)
+    if m.take(_OPEN):
+        name = (name if known else m.remember(name)) + f"<{', '.join(_mangled_list(m))}>"
+    return name[:_HEAD]
+
+
+def _mangled_nested(m: _Mangled) -> str:
+    """a::b<…>::c; each beginning of it can be referred to later, the whole is remembered by who asked."""
+    name, own = "", False
+    while m.at < len(m.text) and not m.take(_END):
+        if m.take(_OPEN):
+            name, own = m.remember(f"{name}<{', '.join(_mangled_list(m))}>"), True
+        elif known := m.take(_REFERENCE):
+            name, own = _mangled_reference(m, known), False
+        elif m.take(_STD):
+            name, own = "std", False
+        elif found := m.take(_PARAMETER):
+            name, own = m.remember(found[0]), True
+        else:
+            name, own = m.remember("::".join(filter(None, (name, _mangled_word(m))))), True
+    if own:
+        m.seen.pop()
+    return name
+
+
+def _mangled_word(m: _Mangled) -> str:
+    if found := m.take(_SOURCE):
+        start, m.at = m.at, m.at + int(found[1])
+        word = m.text[start : m.at]
+        return "(anonymous namespace)" if word.startswith("_GLOBAL__N") else word
+    if m.take(_LAMBDA):
+        types = _mangled_list(m)
+        m.take(_token(r"\d{0,3}_"))
+        return f"{{lambda({', '.join(t for t in types if t != 'void')})#1}}"
+    if found := m.take(_UNNAMED):
+        return "operator()" if found[0] == "cl" else "unnamed"
+    raise ValueError
+
+
+def _mangled_reference(m: _Mangled, found: re.Match) -> str:
+    """S_ is the first thing remembered, S0_ the second, in base 36."""
+    if found[2]:
+        return _STANDARD[found[2]]
+    place = int(found[1], 36) + 1 if found[1] else 0
+    return m.seen[place] if place < len(m.seen) else found[0]
+
+
+def _mangled_list(m: _Mangled) -> list[str]:
+    """Types and values up to the E that ends them, or the end of a name cut short."""
+    found = []
+    while m.at < len(m.text) and not m.take(_END):
+        found.append(_mangled_argument(m))
+    return found
+
+
+def _mangled_argument(m: _Mangled) -> str:
+    if found := m.take(_LITERAL):
+        number = f"{'-' * len(found[2])}{found[3]}"
+        return {"0": "false", "1": "true"}.get(number, number) if found[1] == "b" else number
+    if m.take(_PACK):
+        return ", ".join(_mangled_list(m))
+    if found := m.take(_ADDRESS):  # the address of a function: its name, then its types
+        name = _mangled_name(m)
+        _mangled_list(m)
+        if found[0].startswith("X"):
+            m.take(_END)
+        return f"&{name}"
+    if m.take(_VALUE):
+        spelled, number = _mangled_type(m), m.take(_DIGITS)[0]
+        m.take(_END)
+        return f"({spelled}){number}"
+    if m.take(_CONSTRAINT):  # what the parameter must be, before the argument itself
+        _mangled_type(m)
+        return _mangled_argument(m)
+    return _mangled_type(m)
+
+
+def _mangled_type(m: _Mangled) -> str:
+    """<type>; everything but the built-in ones and plain back-references can be referred to later."""
+    if m.at >= len(m.text):
+        return ""
+    if found := m.take(_QUALIFIER):
+        return m.remember(_mangled_type(m) + _QUALIFIED[found[0]])
+    if found := m.take(_BUILTIN_CODE):
+        return _BUILTIN[found[0]]
+    if found := m.take(_ARRAY):
+        return m.remember(f"{_mangled_type(m)} [{found[0][1:-1]}]")
+    if m.take(_FUNCTION):
+        result, *arguments = _mangled_list(m) or [""]
+        return m.remember(f"{result} ({', '.join(arguments)})")
+    if found := m.take(_PARAMETER):
+        return m.remember(found[0])
+    alone = _REFERENCE.match(m.text, m.at)
+    name = _mangled_name(m)
+    return name if alone and m.at == alone.end() else m.remember(name)
 
 
 _TYPES = {
     "bf16": "bfloat16", "f16": "float16", "fp16": "float16", "half": "float16", "f32": "float32",
     "fp32": "float32", "tf32": "tfloat32", "f64": "float64", "fp64": "float64", "cf32": "complex64",
-    "cf64": "complex128", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "s8": "int8", "i8": "int8",
+    "cf64": "complex128", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "e2m1": "float4_e2m1fn",
+    "s8": "int8", "i8": "int8",
     "int8": "int8", "int8_t": "int8", "u8": "uint8", "uint8_t": "uint8", "s32": "int32", "i32": "int32",
     "int32_t": "int32", "i64": "int64", "int64_t": "int64", "c10::BFloat16": "bfloat16",
     "BFloat16": "bfloat16", "__nv_bfloat16": "bfloat16", "__hip_bfloat16": "bfloat16",
-    "bfloat16_t": "bfloat16", "c10::Half": "float16", "Half": "float16", "__half": "float16",
-    "half_t": "float16",
+    "bfloat16_t": "bfloat16", "__bf16": "bfloat16", "nv_bfloat16": "bfloat16", "hip_bfloat16": "bfloat16",
+    "c10::Half": "float16", "Half": "float16", "__half": "float16", "half_t": "float16",
+    "_Float16": "float16",
+    "float_e4m3_t": "float8_e4m3fn", "float_e5m2_t": "float8_e5m2",
+    "__nv_fp8_e4m3": "float8_e4m3fn", "__nv_fp8_e5m2": "float8_e5m2",
     "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2", "float": "float32",
     "double": "float64", "tfloat32_t": "tfloat32",
     "signed char": "int8", "unsigned char": "uint8", "short": "int16", "int": "int32", "long": "int64",
@@ -164,8 +332,8 @@ _TYPES = {
 }
 _CPP_TYPE = re.compile(  # long spellings before short ones, so that "unsigned int" is not read as "int"
     r"(?<!\w)(c10::complex<(?:float|double)>|signed char|unsigned (?:int|char|short|long(?: long)?)|long long"
-    r"|c10::\w{1,20}|__nv_bfloat16|__hip_bfloat16|__half|bfloat16_t|tfloat32_t|half_t|BFloat16|Half"
-    r"|float|double|short|int|long|bool)(?!\w)",
+    r"|c10::\w{1,20}|(?:__)?(?:nv|hip)_bfloat16|__bf16|__half|_Float16|bfloat16_t|tfloat32_t|half_t"
+    r"|BFloat16|Half|float_e[45]m[32]_t|__nv_fp8_e[45]m[32]|half|float|double|short|int|long|bool)(?!\w)",
     re.ASCII,
 )
 
@@ -243,8 +411,11 @@ def _spell(text: str, rows: tuple[Row, ...], *, rest: str | None = "not document
 
 
 def _settle(said: dict) -> dict:
-    """Fields that two tokens fill together: k completes the tile; a type spelled out wins over a letter's."""
+    """Fields that tokens fill together: k completes the tile; a type spelled out wins over a letter's; the
+    epilogue's steps join in the order in which they happen."""
     said = {field: value for field, value in said.items() if value is not None}
+    if steps := [said.pop(step) for step in _EPILOGUE if step in said]:
+        said["epilogue"] = "+".join(steps)
     implied, k, tile = said.pop("implied_dtype", None), said.pop("k", None), said.get("tile")
     said = {"dtype": implied, **said} if implied else said
     return {**said, "tile": (*tile, k)} if k and tile and len(tile) == 2 else said
@@ -258,6 +429,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     return _integers(*text.split("x"))
 
 
+_EPILOGUE = ("bias", "activation", "aux", "bias_gradient")
 _TYPE = "bf16|fp16|f16|tf32|fp32|f32|fp64|f64|e4m3|e5m2|int8|s8|i8|u8|s32|i32|cf32|cf64"
 _BY = r"(\d{1,4})x(\d{1,4})"
 _BY_BY = r"(\d{1,4})x(\d{1,4})x(\d{1,4})"
@@ -300,7 +472,16 @@ _TILE = _word(_BY, _TILE_MEANING, tile=_integers)
 _DEEP_TILE = _word(_BY_BY, _DEEP_MEANING, tile=_integers)
 _STAGES = _row(rf"(?:stages_)?{_BY}", "stages", _stages)
 _SPLIT_K = _word("splitK", "thread blocks share out k, and their partial sums are added up", split_k=True)
-_NHWC = _word("nhwc", "tensors lie batch, height, width, channel", layout="nhwc")
+_NHWC = _word("nd?hwc", "tensors lie batch, (depth,) height, width, channel", layout=lambda: "nhwc")
+# Named as in cuBLASLt's CUBLASLT_EPILOGUE_…: GELU_AUX keeps gelu's input, RELU_AUX where it was above 0.
+_EPILOGUES: tuple[Row, ...] = (
+    _word(rf"bias(?:_(?:{_TYPE}))?", "its epilogue can add a bias", bias="bias"),
+    _word("relu", "its epilogue can apply relu; such kernels serve plain matmuls too", activation="relu"),
+    _word("(gelu|silu|swish|sigmoid|tanh)", "its epilogue can apply {0}", activation=str),
+    _word("(drelu|dgelu)", "its epilogue can multiply by the activation's derivative", activation=str),
+    _word(rf"aux(?:_(?:{_TYPE}))?", "and can keep what the activation received for backward", aux="aux"),
+    _word("(?:bgrad|dbias)[ab]?", "its epilogue can sum up a bias gradient", bias_gradient="bias gradient"),
+)
 
 _LETTERS = {"s": "float32", "h": "float16", "d": "float64", "i": "int32", "c": "complex64", "z": "complex128",
             "gc": "complex64"}
@@ -348,9 +529,7 @@ _CORE_ROWS: tuple[Row, ...] = (
     _TILE, _DEEP_TILE, _STAGES,
     _row("([nt][nt])[nt]?", "layout", _layout),
     _word(r"align(\d{1,3})", "alignment of the operands, in elements: {0}", alignment=int),
-    _word("relu", "its epilogue can apply relu; such kernels serve plain matmuls too", epilogue="relu"),
-    _word("gelu", "its epilogue can apply gelu", epilogue="gelu"),
-    _word("bias", "its epilogue can add a bias", epilogue="bias"),
+    *_EPILOGUES,
     _word(r"sliced(\d{1,2})x(\d{1,2})", "the warps of a block share out k as well, {0} × {1}"),
     _NHWC, _SPLIT_K,
 )
@@ -360,20 +539,30 @@ _CORE_ROWS: tuple[Row, ...] = (
 
 
 def _five_types(found: re.Match) -> Said:
+    """bf16_bf16_f32_bf16_bf16: of operands A and B, accumulator, C, D. ue4m3xf4: 4 bits, 8-bit scales."""
     roles = ("operand A", "operand B", "the accumulator", "C", "the output D")
     tokens = [(spelled, f"type of {role}") for spelled, role in zip(found.groups(), roles, strict=True)]
-    return tokens, {"dtype": _TYPES.get(found[1]), "accumulate_dtype": _TYPES.get(found[3])}
+    operand = "e2m1" if found[1].endswith(("f4", "e2m1")) else found[1]
+    return tokens, {"dtype": _TYPES.get(operand), "accumulate_dtype": _TYPES.get(found[3])}
 
 
 _CUTLASS_WORDS: tuple[Row, ...] = (
     _word("cutlass(?:3x)?", "CUTLASS, NVIDIA's open-source GEMM templates"),
-    _word(r"(?:sm)?(\d{2,3})(?=_(?:wmma|tensorop|simt))", "code for {arch}", arch="sm_{}".format),
+    _word(r"(?:sm)?(\d{2,3})(?=_(?:wmma|\w{0,2}tensorop|simt))", "code for {arch}", arch="sm_{}".format),
     _word("wmma", "through the warp-wide wmma instructions"),
     _word("tensorop", "on the tensor cores"),
+    _word("bstensorop", "on the tensor cores, operands in blocks that share a scale"),
+    _word("sptensorop", "on the tensor cores, A is 2:4 sparse"),
     _word("simt", "on the CUDA cores"),
-    _row("_".join([rf"({_TYPE}|void)"] * 5), "dtype", _five_types),
-    _word(r"bias_(?:bf16|f16|f32)_(relu|gelu)", "its epilogue can add a bias and apply {0}",
-          epilogue="bias+{}".format),
+    _row("_".join([rf"({_TYPE}|f8|f6|f4|void|u?e\dm\dx\w{{2,4}})"] * 5), "", _five_types),
+    _word(r"(s|h|i|d)?((?:\d{1,3}x){2}\d{1,3})?(?:tf32)?implicit_gemm_(?:fprop|dgrad|wgrad)",
+          "convolution, done as a matrix product whose matrix is never formed", kind="other",
+          variant="convolution"),
+    _word("block_scaled", "a block of operands shares a scale"),
+    _word(r"[12]sm", "thread blocks that share a tensor-core instruction"),
+    _word("dyn_cga", "size of a cluster of thread blocks: chosen at the launch"),
+    _word("ptr_array|grouped", "many products in one launch, each with its own operands"),
+    _word("stream_k", "thread blocks share out tiles and k evenly", split_k=True),
     _word("warpspecialized", "some warps only load, the others only multiply"),
     _word("cooperative|pingpong", "how the multiplying warp groups share out the tiles"),
     _word(r"epi_(\w{2,6})", "how the epilogue stores its results"),
@@ -388,8 +577,21 @@ def _cutlass(found: re.Match) -> dict:
     return _spell(found[0], _CUTLASS_WORDS, kind="gemm")
 
 
+def _cute(found: re.Match) -> dict:
+    """kernel_cutlass_…: written in CuTe DSL (Python); function's and class' names stand before _object_at."""
+    function = found[0].split("_object_at")[0].removeprefix("kernel_cutlass_").removeprefix("kernel_")
+    parts = [("kernel_cutlass", "written in CUTLASS' Python, the CuTe DSL"),
+             (function, "module, function, class")]
+    way = re.search("(?i)(fwd|forward)|bwd|backward", function)
+    said = {"kind": _kind_of(function), "variant": (way and ("forward" if way[1] else "backward"))}
+    if arch := re.search(r"(?i)sm_?(\d{2,3})", function):
+        said["arch"] = f"sm_{arch[1]}"
+        parts.append((arch[0], f"code for sm_{arch[1]}"))
+    return {**said, "parts": tuple(parts)}
+
+
 _MAINLOOP = re.compile(
-    r"Mainloop\w{1,80}<(\d{1,2}), cute::tuple<[\w:<>, ]{1,120}?>, [\w:]{1,120} ?>, "
+    r"Mainloop\w{1,80}<(\d{1,2}), (?:\d{1,2}, ){0,2}cute::tuple<[\w:<>, ]{1,120}?>(?:, [\w:]{1,120})? ?>, "
     r"cute::tuple<cute::C<(\d{1,4})>, cute::C<(\d{1,4})>, cute::C<(\d{1,4})>", re.ASCII)
 
 
@@ -408,9 +610,12 @@ def _cutlass_template(found: re.Match) -> dict:
         stages, *tile = _integers(*loop.groups())
         said |= {"stages": stages, "tile": tuple(tile)}
         parts += [(loop[1], f"stages ({_FLIGHT})"), (_product(tile), "tile of one thread block (m×n×k)")]
-    if epilogue := re.search(r"LinearCombination(Relu|Gelu|GELU|Bias)", text):
-        said["epilogue"] = epilogue[1].lower()
+    if epilogue := re.search(r"LinearCombination(BiasRelu|BiasElementwise|Relu|Gelu|GELU|Bias)", text):
+        said["epilogue"] = epilogue[1].lower().removesuffix("elementwise").replace("biasrelu", "bias+relu")
         parts.append((epilogue[0], f"its epilogue can apply {said['epilogue']}"))
+    if types := _floats(text):
+        said["dtype"] = _TYPES[types[0]]
+        parts.append((types[0], "type of the operands, the first in the name"))
     return {**said, "parts": tuple(parts)}
 
 
@@ -473,7 +678,7 @@ def _xmma(found: re.Match) -> dict:
     return _spell(found[0], _XMMA_WORDS)
 
 
-_NVJET_TYPES = {"t": "bfloat16", "h": "float16", "s": "float32", "q": "an 8-bit float"}
+_NVJET_TYPES = {"t": "bfloat16", "h": "float16", "s": "float32", "q": "an 8-bit float", "o": "a 4-bit float"}
 
 
 def _nvjet_types(found: re.Match) -> Said:
@@ -482,7 +687,7 @@ def _nvjet_types(found: re.Match) -> Said:
     roles += ["accumulator", "output"]
     tokens = [(letter, f"{role}: {_NVJET_TYPES.get(letter, 'not known here')}")
               for letter, role in zip(found[0], roles, strict=True)]
-    dtype = {"t": "bfloat16", "h": "float16"}.get(found[0][0])  # of s the letter does not say float32 or TF32
+    dtype = {"t": "bfloat16", "h": "float16", "o": "float4_e2m1fn"}.get(found[0][0])  # s: float32 or TF32
     return tokens, {"dtype": dtype, "accumulate_dtype": {"s": "float32", "h": "float16"}.get(found[0][-2])}
 
 
@@ -497,7 +702,9 @@ _NVJET_WORDS: tuple[Row, ...] = (
     _word(_BY, "thread blocks in a cluster"),
     _word(r"(\d{1,2})", f"stages ({_FLIGHT})", stages=int),
     _word("2cta", "two thread blocks work on one tensor-core instruction"),
-    _word("bias", "its epilogue adds a bias", epilogue="bias"),
+    _word("(A|B)vec(\\d{1,3})(U?E\\dM\\d)", "{1} elements of {0} along k share a scale of type {2}"),
+    _word("badd", "seen where C is added (beta is not 0)"),
+    *_EPILOGUES,
     _SPLIT_K,
     _row("([NT]{2})[NT]{1,2}", "layout", _layout),
 )
@@ -561,6 +768,52 @@ def _flash(found: re.Match) -> dict:
     return {**said, "parts": tuple(parts)}
 
 
+_TUPLE = re.compile(r"cute::tuple<cute::C<(\d{1,4})>, ?cute::C<(\d{1,4})>, ?cute::C<(\d{1,4})> ?>", re.ASCII)
+
+
+def _flash_3(found: re.Match) -> dict:
+    """FlashAttnFwdSm90<…Mainloop…<stages, cluster, tile, width of V, type, accumulator, arch, causal, …>."""
+    way, text = {"Fwd": "forward", "Bwd": "backward"}[found[1]], found.string
+    said = {"kind": "attention", "variant": way, "arch": f"sm_{found[2]}"}
+    parts = [(found[0].rsplit("::")[-1], f"FlashAttention 3, {way}, for sm_{found[2]}")]
+    if loop := re.compile(r"CollectiveMainloop(?=Fwd|Bwd)\w{1,20}").search(text):
+        arguments = _arguments(text, loop.end())
+        tile = next((t for a in arguments if (t := _TUPLE.match(a)) and int(t[1]) > 16), None)
+        types = [t for a in arguments if len(a) < 40 for t in _floats(a)]
+        flags = [a for a in arguments if a in ("true", "false")]
+        if tile:
+            said |= {"tile": _integers(tile[1], tile[2]), "variant": f"{way}, head dimension {tile[3]}"}
+            parts.append((tile[0], "queries and keys in a block's tile, head dimension"))
+        if arguments and arguments[0].isdigit() and way == "forward":
+            said["stages"] = int(arguments[0])
+            parts.append((arguments[0], "stages (tiles of keys and values in flight)"))
+        if types:
+            said |= {"dtype": _TYPES[types[0]], "accumulate_dtype": _TYPES[types[1]] if types[1:] else None}
+            parts += zip(types, ("type of q, k and v", "type it accumulates in"), strict=False)
+        if flags[:1] == ["true"]:
+            said["variant"] += ", causal"
+            parts.append(("true", "built for a causal mask"))
+    return {**said, "parts": tuple(parts)}
+
+
+_FLASHINFER = re.compile(
+    r"KernelTraits<\(?[\w:]{1,40}\)?(\d), (\d{1,4})u?, \d{1,2}u?, (\d{1,2})u?, (\d{1,2})u?, \d{1,2}u?, "
+    r"\d{1,2}u?, (\d{1,2})u?,", re.ASCII)
+
+
+def _flashinfer(found: re.Match) -> dict:
+    """BatchPrefillWithPagedKVCacheKernel<KernelTraits<(MaskMode)1, queries, …>>: sizes in units of 16."""
+    said = _library(found, "FlashInfer")
+    if traits := _FLASHINFER.search(found.string):
+        mask, queries, keys_mma, depth_mma, keys_warps = map(int, traits.groups())
+        causal = ", causal" if mask == 1 else ""
+        said |= {"kind": "attention", "tile": (queries, 16 * keys_mma * keys_warps),
+                 "variant": f"{said['variant']}, head dimension {16 * depth_mma}{causal}"}
+        said["parts"] += ((traits[0], "mask (0 none, 1 causal, 2 custom), queries in a tile; in units of 16 "
+                           "queries and keys of a warp, head dimensions of k and v; warps along both"),)
+    return said
+
+
 _EFFICIENT_WORDS: tuple[Row, ...] = (
     _word("fmha", "fused multi-head attention"),
     _word("cutlassF", "built on CUTLASS, forward", variant="attention, forward"),
@@ -604,14 +857,64 @@ def _cudnn_attention(found: re.Match) -> dict:
     return _spell(found[0], _CUDNN_ATTENTION_WORDS, kind="attention")
 
 
+_TRTLLM_TYPES = {"bfloat16": "bfloat16", "fp16": "float16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
+                 "e2m1": "float4_e2m1fn", "fp32": "float32"}
+
+
+def _trtllm_type(spelled: str) -> str | None:
+    """Bfloat16, E4m3, MxE2m1 (a block of it shares a scale)."""
+    return _TRTLLM_TYPES.get(spelled.lower().removeprefix("mx"))
+
+
 def _trtllm(found: re.Match) -> dict:
-    """fmhaSm100fKernel_QkvBfloat16OBfloat16H128…: TensorRT-LLM's attention for Blackwell."""
-    dtype = {"Bfloat16": "bfloat16", "Fp16": "float16", "E4m3": "float8_e4m3fn"}.get(found[2])
-    parts = (("fmha", "fused multi-head attention"), (f"Sm{found[1]}", f"code for sm_{found[1]}"),
-             (f"Qkv{found[2]}", "type of q, k and v"), (f"O{found[3]}", "type of the output"),
-             (f"H{found[4]}", f"head dimension {found[4]}"))
-    return {"kind": "attention", "variant": f"attention, head dimension {found[4]}", "arch": f"sm_{found[1]}",
-            "dtype": dtype, "parts": parts}
+    """fmhaSm100fKernel_QkvBfloat16OBfloat16H128…CausalP64…Q8Kv128…: attention for Blackwell."""
+    text, (arch, operand, output) = found.string, found.groups()
+    said = {"kind": "attention", "variant": "attention", "arch": f"sm_{arch}", "dtype": _trtllm_type(operand)}
+    parts = [("fmha", "fused multi-head attention"), (f"Sm{arch}", f"code for sm_{arch}"),
+             (f"Qkv{operand}", "type of q, k and v"), (f"O{output}", "type of the output")]
+    if head := re.compile(r"H(?:Qk)?(\d{1,4})").search(text, found.end()):
+        said["variant"] += f", head dimension {head[1]}"
+        parts.append((head[0], f"head dimension {head[1]}"))
+    if "Causal" in text:
+        said["variant"] += ", causal"
+        parts.append(("Causal", "built for a causal mask"))
+    if tile := re.compile(r"Q(\d{1,4})Kv(\d{1,4})").search(text, found.end()):
+        said["tile"] = _integers(*tile.groups())
+        parts.append((tile[0], "queries and keys in a tile"))
+    return {**said, "parts": tuple(parts)}
+
+
+_TRTLLM_TYPE = "(?:Mx)?(?:Bfloat16|Fp16|Fp32|E4m3|E5m2|E2m1)"
+_TRTLLM_WORDS: tuple[Row, ...] = (
+    _word("bmm|gemm", "matrix multiplication, by TensorRT-LLM's generator"),
+    _word(rf"({_TRTLLM_TYPE})({_TRTLLM_TYPE})", "operands A and B", dtype=lambda a, b: _trtllm_type(a)),
+    _word("(Fp32)(?=_)", "accumulates in {accumulate_dtype}", accumulate_dtype=_trtllm_type),
+    _word(_TRTLLM_TYPE, "type of the output"),
+    _word(rf"t{_BY_BY}(?:u\d)?", "tile of one thread block, m × n × k: {0} × {1} × {2}", tile=_integers),
+    _word(r"s(\d{1,2})", f"stages ({_FLIGHT})", stages=int),
+    _word(rf"m{_BY_BY}", "tensor-core instruction {0}×{1}×{2} (m×n×k)", instruction=_integers),
+    _word(rf"c{_BY_BY}", "thread blocks in a cluster"),
+    _word("(swiGlu|geGlu|relu2)", "applies {0} to its result", activation=str.lower),
+    _word(r"sm(\d{2,3})[af]?", "code for {arch}", arch="sm_{}".format),
+)
+_FMHA_WORDS: tuple[Row, ...] = (
+    _word("fmha_v2", "fused multi-head attention, by TensorRT-LLM"),
+    _word("flash_attention", "FlashAttention's algorithm"),
+    _word(rf"({_TYPE})(?:_(?:{_TYPE}|output))*", "type of q, k and v", dtype=_TYPES.get),
+    _word(r"(\d{2,3})_(\d{2,3})(?=_S)", "queries × keys in a tile", tile=_integers),
+    _word(r"S_(?:qkv|q_kv|q_paged_kv|q_k_v)_(\d{2,3})", "any sequence length, head dimension {0}",
+          variant="attention, head dimension {}".format),
+    _word("causal", "built for a causal mask"),
+    _ARCH,
+)
+
+
+def _trtllm_gemm(found: re.Match) -> dict:
+    return _spell(found[0], _TRTLLM_WORDS, kind="gemm")
+
+
+def _trtllm_fmha(found: re.Match) -> dict:
+    return {"variant": "attention", **_spell(found[0], _FMHA_WORDS, kind="attention")}
 
 
 # What Inductor makes
@@ -722,21 +1025,79 @@ def _inductor_cpp(found: re.Match) -> dict:
     return {"operators": operators, "parts": (*opening, *parts)}
 
 
-_LIGER = {
-    "_geglu_tanh_forward_kernel": ("gelu", "mul"), "_geglu_tanh_backward_kernel": ("gelu_backward", "mul"),
-    "_swiglu_forward_kernel": ("silu", "mul"), "_swiglu_backward_kernel": ("silu_backward", "mul"),
-}
+# Kernels whose Triton function has this name in Liger-Kernel (L), in Triton's own tutorials or AOTriton (T)
+_BY_HAND: tuple[tuple[re.Pattern, str, str, tuple[str, ...]], ...] = tuple(
+    (re.compile(pattern, re.ASCII), kind, source, tuple(operators.split()))
+    for pattern, kind, source, operators in (
+        ("_geglu_tanh_forward_kernel", "pointwise", "L", "gelu mul"),
+        ("_geglu_tanh_backward_kernel", "pointwise", "L", "gelu_backward mul"),
+        (r"_swiglu_(?:forward_kernel|kernel_forward)\w*", "pointwise", "L", "silu mul"),
+        (r"_swiglu_(?:backward_kernel|kernel_backward)\w*", "pointwise", "L", "silu_backward mul"),
+        (r"_relu_squared_(?:forward|backward)_kernel", "pointwise", "L", "relu square"),
+        (r"_(?:triton_rope|triton_qwen2vl_mrope|llama4_rope_kernel)", "pointwise", "L", "rotary_embedding"),
+        (r"_(?:block_|modulated_)?rms_norm_forward_kernel", "reduction", "L", "rms_norm"),
+        (r"_(?:block_|modulated_)?rms_norm_backward_kernel", "reduction", "L", "rms_norm_backward"),
+        ("_fused_add_rms_norm_forward_kernel", "reduction", "L", "add rms_norm"),
+        ("_fused_add_rms_norm_backward_kernel", "reduction", "L", "add rms_norm_backward"),
+        ("_(layer|group)_norm_forward_kernel", "reduction", "L", "{}_norm"),
+        ("_(layer|group)_norm_backward_kernel", "reduction", "L", "{}_norm_backward"),
+        (r"_poly_norm_\w+_kernel", "reduction", "L", "poly_norm"),
+        (r"_dyt_(?:fwd|bwd)_kernel", "pointwise", "L", "tanh mul add"),
+        (r"_softmax_\w+_block_(?:forward|backward)_kernel", "softmax", "L", "softmax"),
+        ("_selective_log_softmax_kernel", "softmax", "L", "log_softmax"),
+        (r"_(?:kldiv_kernel_\w+|kl_div_kernel|jsd_kernel|tv_distance_kernel)", "reduction", "L", ""),
+        (r"_grpo_loss_(?:fwd|bwd)_kernel\w*", "reduction", "L", ""),
+        (r"_fused_neighborhood_attention_\w+|_attn_res_(?:fwd|bwd)_kernel", "attention", "L", ""),
+        (r"_mhc_\w+_kernel|_moe_(?:router|bwd)_\w+|_mask_(?:fwd|bwd)_kernel", "other", "L", ""),
+        ("_neighborhood_mask_kernel|_token_gather_weighted_sum_kernel", "other", "L", ""),
+        (r"_?attn_fwd\w*|_?attn_bwd\w*|bwd_kernel_(?:dk_dv|dq|fuse)|bwd_preprocess", "attention", "T", ""),
+    )
+)
+_HANDS = {"L": "the name Liger-Kernel gave its Triton kernel; others have copied it",
+          "T": "the name in Triton's tutorials and in AOTriton, the attention of PyTorch on AMD"}
+# matmul_ogs of triton_kernels: three strides' letters and three types, of the output, of x and of w
+_OGS_WORDS: tuple[Row, ...] = (
+    _word("p?_?matmul(?:_ogs)?", "matrix multiplication of a mixture of experts, OpenAI's triton_kernels"),
+    _word("[NT]{3}", "of output, x and w: N where the fastest index is the inner one (not BLAS' letters)"),
+    _word(r"(?:[a-z]{1,2}\d{1,2})x([a-z]{1,2}\d{1,2})x(\w{2,6}?)", "types of the output, of x and of w ({1})",
+          dtype=_TYPES.get),
+    _word(rf"{_BY_BY}x(\d{{1,3}})", "tile m × n × k: {0} × {1} × {2}, then split-K",
+          tile=lambda m, n, k, _: _integers(m, n, k), split_k=lambda *sizes: sizes[3] != "1"),
+    _word("o?g?s?|swiglu", "gathers (g) its rows, scatters (s) its result; a fused activation"),
+)
+
+
+_BLOCKS = re.compile(
+    r"_BLOCK_SIZE_M_(\d{1,4})_BLOCK_SIZE_N_(\d{1,4})_BLOCK_SIZE_K_(\d{1,4})(?=_|$)", re.ASCII)
+
+
+def _with_constants(found: re.Match) -> dict:
+    """_gemm_…_kernel_BLOCK_SIZE_M_128_…: AITER has Triton write a kernel's constants into its name."""
+    text, blocks = found[0], _BLOCKS.search(found[0])
+    split = re.search(r"_NUM_KSPLIT_(\d{1,3})(?=_|$)", text)
+    return {"kind": "gemm" if "gemm" in text else "unknown", "tile": _integers(*blocks.groups()),
+            "epilogue": "bias" if "_HAS_BIAS_1" in text else None,
+            "split_k": int(split[1]) > 1 if split else None,
+            "parts": ((text[: blocks.start()], "the function, and constants of its compilation"),
+                      (blocks[0], "tile m × n × k: " + _product(blocks.groups())))}
+
+
+def _matmul_ogs(found: re.Match) -> dict:
+    return _spell(found[0].strip("_"), _OGS_WORDS, kind="gemm")
 
 
 def _triton(found: re.Match) -> dict | None:
-    """A Triton kernel written by hand, where that is certain: Triton 2's suffix, or a Liger-Kernel name."""
+    """A Triton kernel written by hand, where that is certain: Triton 2's suffix, a known library's name."""
     text, start = found[0], _signature_start(found[0])
-    if text in _LIGER:
-        return {"kind": "pointwise", "variant": "pointwise kernel (Liger-Kernel)", "operators": _LIGER[text],
-                "parts": ((text, "the name Liger-Kernel gave its Triton kernel; others have copied it"),)}
+    for pattern, kind, source, operators in _BY_HAND:
+        if by_hand := pattern.fullmatch(text[:start]):
+            named = tuple(o.format(*by_hand.groups()) for o in operators)
+            noun = {"pointwise": "pointwise kernel", "other": "kernel"}.get(kind, kind)
+            variant = f"{noun} (Liger-Kernel)" if source == "L" else noun
+            return {"kind": kind, "variant": variant, "operators": named, "parts": ((text, _HANDS[source]),)}
     if text.startswith("liger_"):
         return {"variant": "kernel (Liger-Kernel)", "parts": ((text, "a kernel of Liger-Kernel's"),)}
-    if start == len(text):
+    if start == len(text) and not re.match("_?triton_", text):
         return None
     parts = (text[:start].strip("_"), "the function"), (text[start + 1 :], _SPECIALISED)
     return {"parts": tuple(part for part in parts if part[0])}
@@ -898,6 +1259,85 @@ def _cudnn(found: re.Match) -> dict:
             "parts": ((name, f"{variant or 'a kernel'}, by cuDNN"), *((t, "element type") for t in types))}
 
 
+_FUNCTION_KINDS = tuple((re.compile(f"(?i){words}"), kind) for words, kind in (
+    ("attention|attn|fmha|prefill|mla", "attention"),
+    ("norm|ln_[fb]wd|batched_?reduce", "reduction"),
+    ("softmax", "softmax"),
+    ("gemm|matmul|bmm|wvSplitK", "gemm"),
+    ("all_?reduce|all_?gather|dispatch|combine|all_?to_?all", "communication"),
+    ("cache|permute|transpose|gather|copy", "copy"),
+    ("act_and_mul|activation|silu|swiglu|gelu|rotary|rope|quant|cast", "pointwise"),
+))
+
+
+def _kind_of(function: str) -> str:
+    return next((kind for words, kind in _FUNCTION_KINDS if words.search(function)), "other")
+
+
+_PLACE = r"(?:\(anonymous namespace\)::|\w{1,60}(?:<[^<>]{0,60}>)?::){0,6}"
+_PLACED = re.compile(rf"{_PLACE}(\w{{1,120}})", re.ASCII)
+
+
+def _spoken(function: str) -> str:
+    """BatchPrefillWithPagedKVCacheKernel -> batch prefill with paged kv cache."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_+", " ", function, flags=re.ASCII)
+    return re.sub(r" (?:kernel|impl)\b.*| +", lambda m: " " if m[0].isspace() else "", words.lower()).strip()
+
+
+def _library(found: re.Match, title: str) -> dict:
+    """A C++ kernel of the library `title`: the function that the name begins with, and its first type."""
+    function = _PLACED.match(found.string, found.start("library"))
+    name, end = (function[1], function.end()) if function else (found["library"], found.end())
+    types = _floats(", ".join(_arguments(found.string, end)))[:1]
+    parts = ((name, f"a kernel of {title}"), *((t, "the first type in its template") for t in types))
+    return {"kind": _kind_of(name), "variant": _spoken(name) or name,
+            "dtype": _TYPES[types[0]] if types else None, "parts": parts}
+
+
+_CK_LAYOUTS = {"RowMajor, ColumnMajor": "tn", "RowMajor, RowMajor": "nn", "ColumnMajor, ColumnMajor": "tt",
+               "ColumnMajor, RowMajor": "nt"}  # A, then B, both row-major as PyTorch sees them
+_CK_GRID = re.compile(r"Gridwise\w{1,80}<")
+_CK_TILE = re.compile(  # threads, of scaled operands the m, n, k that share a scale, tile, loads, instruction
+    r"(?<=[ ,])(?:64|128|192|256|512), (\d{1,4}), (\d{1,4}), (\d{1,4}), "
+    r"(?:(\d{1,4}), (\d{1,4}), (\d{1,4}), )?\d{1,2}, \d{1,2}, \d{1,2}, \d{1,2}", re.ASCII)
+_CK_TYPE = re.compile(
+    r"(?<=[<, ])(unsigned short|__bf16|_Float16|float|double|signed char|ck::(?:bf8|f8)_\w{3,4}_t)(?=[,>])")
+_CK_TYPES = {"unsigned short": "bfloat16",  # so it keeps one
+             "ck::f8_fnuz_t": "float8_e4m3fnuz", "ck::bf8_fnuz_t": "float8_e5m2fnuz",
+             "ck::f8_ocp_t": "float8_e4m3fn", "ck::bf8_ocp_t": "float8_e5m2"}
+_CK_WHAT = tuple((re.compile(f"(?i){words}"), kind, variant) for words, kind, variant in (
+    ("conv", "other", "convolution"), ("fmha|attention", "attention", "attention"),
+    ("norm", "reduction", "norm"), ("softmax", "softmax", "softmax"), ("reduce", "reduction", "reduction"),
+    ("gemm", "gemm", None), ("elementwise", "pointwise", None)))
+
+
+def _composable(found: re.Match) -> dict:
+    """AMD's Composable Kernel: Gridwise…<layouts, types, …, threads, m, n, k, …> or ck_tile's BlockTile."""
+    text = found.string
+    kind, variant = next((what for words, *what in _CK_WHAT if words.search(text)), ("other", None))
+    said = {"kind": kind, "variant": variant}
+    parts = [(found[0].removeprefix("void ").strip(":"), "AMD's Composable Kernel")]
+    grid = _CK_GRID.search(text)
+    if grid and text[grid.end() :][:1].isdigit():  # an older kernel, whose tile is far behind
+        grid = None
+    if grid and (tile := _CK_TILE.search(text, grid.end())):
+        scaled = tile[4] and "Scale" in grid[0]
+        said["tile"] = _integers(*(tile.groups()[3:] if scaled else tile.groups()[:3]))
+        parts.append((tile[0], f"threads in a workgroup, {'what shares a scale, ' if scaled else ''}"
+                      "its tile (m, n, k), then how it is loaded"))
+    if fmha := re.search(r"TileFmhaShape<ck_tile::sequence<(\d{1,4}), (\d{1,4}),", text):
+        said["tile"] = _integers(*fmha.groups())
+        parts.append((fmha[0], "queries and keys in a tile"))
+    letters = re.compile(r"gemm::(\w{1,3}\w+Major), (?:ck::)?tensor_layout::gemm::(\w+Major)").search(text)
+    if letters and kind == "gemm":
+        said["layout"] = _CK_LAYOUTS.get(f"{letters[1]}, {letters[2]}")
+        parts.append((letters[0], "how A and B lie"))
+    if operand := _CK_TYPE.search(text, grid.end() if grid else found.end()):
+        said["dtype"] = _CK_TYPES.get(operand[0]) or _TYPES.get(operand[0])
+        parts.append((operand[0], "type of the operands"))
+    return {**said, "parts": tuple(parts)}
+
+
 def _cub(found: re.Match) -> dict:
     name = re.compile(r"Device(\w{1,60}?)Kernel").search(found.string)
     what = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name[1]).lower() if name else "algorithm over the whole device"
@@ -908,8 +1348,9 @@ def _cub(found: re.Match) -> dict:
 _NCCL_MOVES = "AllGather|Broadcast|SendRecv"
 _NCCL_WORDS: tuple[Row, ...] = (
     _word("ncclDevKernel|ncclKernel", "NCCL, NVIDIA's library for work across GPUs"),
+    _word("ncclSymkDevKernel", "NCCL, through buffers that all GPUs of the job have mapped"),
     _word(rf"({_NCCL_MOVES}|AllReduce|ReduceScatter|Reduce)", "the collective", operators=lambda *name: name),
-    _word("Sum|Prod|Max|Min|MinMax|PreMulSum|SumPostDiv", "how values are combined"),
+    _word("[Ss]um|Prod|Max|Min|MinMax|PreMulSum|SumPostDiv", "how values are combined"),
     _word("RING|TREE|COLLNET(?:_DIRECT|_CHAIN)?|NVLS(?:_TREE)?|PAT", "algorithm: the path between GPUs"),
     _word("LL128|LL|SIMPLE", "protocol: LL and LL128 for low latency, SIMPLE for bandwidth"),
     _word(rf"({'|'.join(sorted((t for t in _TYPES if t.isidentifier()), key=len, reverse=True))})",
@@ -959,10 +1400,16 @@ _TENSILE_WORDS: tuple[Row, ...] = (
     _row("(A(?:il|li)k)_(B(?:lj|jl)k)", "layout", _tensile_layout),
     _word("([HBSD])([HBSD])([SD])", "operands {dtype}, then the output, accumulates in {accumulate_dtype}",
           dtype=lambda a, c, s: _TENSILE_TYPES[a], accumulate_dtype=lambda a, c, s: _TENSILE_TYPES[s]),
-    _word("([HBSD])B?(?=_(?:[HBSD]S_|Bias|MT))", "operands {dtype}", dtype=_TENSILE_TYPES.get),
+    _word("I8II?", "operands int8, accumulates in int32", dtype="int8", accumulate_dtype="int32"),
+    _word("([HBSD])B?(?=_(?:[HBSD]S_|B_|Bias|MT))", "operands {dtype}", dtype=_TENSILE_TYPES.get),
     _word(rf"MT{_BY_BY}", _DEEP_MEANING.replace("thread block", "workgroup"), tile=_integers),
-    _word("Bias", "its epilogue can add a bias", epilogue="bias"),
-    _word(r"ISA(9\w{2})", "code for {arch}", arch="gfx{}".format),
+    _word("Bias[HBSD]*", "its epilogue can add a bias", bias="bias"),
+    _word("Grad", "its epilogue can sum up a bias gradient", bias_gradient="bias gradient"),
+    _word("HA_?[HBSD]?|A_[HBSD]|AH|AS", "its epilogue can apply an activation, chosen at the launch",
+          activation="activation"),
+    _word("Aux[HBSD]?", "and can keep for the backward pass what the activation received", aux="aux"),
+    _word(r"GSU(\d{1,3})", "workgroups that share out k: {0}", split_k=lambda count: int(count) > 1 or None),
+    _word(r"ISA(\d{1,3}\w{1,2})", "code for {arch}", arch="gfx{}".format),
 )
 _IGEMM_WORDS: tuple[Row, ...] = (
     _word("igemm", "convolution done as a matrix product"),
@@ -973,8 +1420,32 @@ _IGEMM_WORDS: tuple[Row, ...] = (
 )
 
 
+_MIOPEN_WORDS: tuple[Row, ...] = (
+    _word(r"miopenSp3AsmConv\w{0,12}?(?=_)", "convolution by Winograd's algorithm, assembly", kind="other",
+          variant="convolution"),
+    _word("naive_conv", "convolution, the plain loop", kind="other", variant="convolution"),
+    _word(r"batched_transpose(?=_)", "change of layout, around a convolution", kind="copy",
+          variant="change of layout"),
+    _word(r"MIOpenBatchNorm\w{0,60}", "batch norm", kind="reduction", variant="batch norm"),
+    _word(r"SubTensorOp\w{0,40}|Op[1-5]dTensor\w{0,40}", "pointwise over a part of a tensor",
+          kind="pointwise", variant="pointwise kernel"),
+    _word(r"MIOpen\w{0,60}|mlo\w{0,60}|gridwise_\w{0,80}", "a kernel of MIOpen's", kind="other"),
+    _word("fwd|bwd|wrw", "forward (fwd), gradient of the input (bwd) or of the weight (wrw)"),
+    _word(r"gfx(\d{1,3}\w?)", "code for {arch}", arch="gfx{}".format),
+    _word(r"f(\d)x(\d)", "Winograd's tile of outputs and filter"),
+    _word("(half|float|bfloat16|double|fp16|fp32|bf16)", "type of the elements",
+          dtype=lambda spelled: _TYPES.get(spelled, spelled)),
+    _word(_BY, "its tile", tile=_integers),
+    _NHWC,
+)
+
+
+def _miopen(found: re.Match) -> dict:
+    return {"kind": "other", **_spell(found[0], _MIOPEN_WORDS, rest=None)}
+
+
 def _tensile(found: re.Match) -> dict:
-    return _spell(found[0], _TENSILE_WORDS, rest=None, kind="gemm")
+    return _spell(found[1], _TENSILE_WORDS, rest=None, kind="gemm")
 
 
 def _igemm(found: re.Match) -> dict:
@@ -983,34 +1454,63 @@ def _igemm(found: re.Match) -> dict:
 
 # All families, tried in this order
 
+_LIBRARIES = (  # family, where its names begin, what it is called
+    ("vllm", r"vllm::|paged_attention_(?=\w)|wvSplitK(?=\w)", "vLLM"),
+    ("sglang", r"(?:sgl|sglang|sgl_\w{1,10})::", "SGLang"),
+    ("aiter", r"aiter::", "AITER, AMD's kernels for inference"),
+    ("trtllm", r"(?:tensorrt_llm|trtllm\w{0,20}|moe::dev)::", "TensorRT-LLM"),
+    ("deepgemm", r"deep_gemm::", "DeepGEMM"),
+    ("deepep", r"deep_ep::", "DeepEP"),
+    ("fbgemm", r"fbgemm_gpu::|split_embedding_(?=\w)", "FBGEMM, embedding tables"),
+    ("torchvision", r"vision::ops::", "torchvision"),
+    ("apex", r"layer_norm::(?=ln_)|scaled_(?:\w{1,30}_)?masked_softmax_warp_(?=\w)",
+     "apex; others have copied it"),
+    ("transformer-engine", r"transformer_engine::", "Transformer Engine"),
+    ("magma", r"magma_\w{1,40}(?=<)", "MAGMA, inside cuBLAS"),
+    ("rocprim", r"rocprim::", "rocPRIM, AMD's CUB"),
+)
 _GENERATION = rf"(?:(?<=_)|\b)(?:{'|'.join(_GENERATIONS)})_"
 _FAMILIES: tuple[tuple[str, re.Pattern, Callable[[re.Match], dict | None]], ...] = tuple(
     (family, re.compile(opening, re.ASCII), read)
     for family, opening, read in (
         ("memcpy", r"^Memcpy ([A-Z])to([A-Z])(?: \(([^()]{1,60})\))?", _memcpy),
         ("memset", r"^Memset\b", _memset),
-        ("nccl", r"\bnccl(?:Dev)?Kernel_\w+", _nccl),
+        ("nccl", r"\bnccl(?:Symk)?(?:Dev)?Kernel_\w+", _nccl),
         ("triton", r"^triton_([a-z]{3})_fused_(\w*)$", _inductor_triton),
         ("inductor-cpp", r"^(?:graph_\d{1,6}_)?cpp_fused_(\w*)$", _inductor_cpp),
         ("nvjet", r"\bnvjet_\w+", _nvjet),
         ("xmma", r"\bsm\d{2,3}_xmma_\w+", _xmma),
         ("cudnn", r"\bcudnn_generated_fort_native_sdpa_\w+", _cudnn_attention),
         ("efficient", r"\bfmha_cutlass[FB]_\w+", _efficient),
-        ("trtllm", r"^fmhaSm(\d{2,3})\w?Kernel_Qkv([A-Z][a-z0-9]{2,8})O([A-Z][a-z0-9]{2,8})H(\d{1,4})",
-         _trtllm),
+        ("trtllm", r"^fmhaSm(\d{2,3})\w?Kernel_Qkv([A-Z][a-z0-9]{2,8})O([A-Z][a-z0-9]{2,8})(?=H)", _trtllm),
+        ("trtllm", rf"^(?:bmm|gemm)_{_TRTLLM_TYPE}_{_TRTLLM_TYPE}\w+", _trtllm_gemm),
+        ("trtllm", r"^fmha_v2_\w+", _trtllm_fmha),
+        ("flash", r"\bflash::(?:\w{1,40}::)?FlashAttn(Fwd|Bwd)Sm(\d{2,3})", _flash_3),
+        ("flash", r"^kernel_cutlass_\w*(?i:flash_?att)\w*", _cute),
+        ("cutlass", r"^kernel_cutlass_\w+", _cute),
         ("flash", r"\b(flash_(fwd|bwd)_\w+)", _flash),
-        ("cutlass", r"\bcutlass(?:3x)?_(?:(?:sm)?\d{2,3}_)?(?:wmma_)?(?:tensorop|simt)_\w+", _cutlass),
+        ("cutlass", r"\bcutlass(?:3x)?_(?:(?:sm)?\d{2,3}_)?(?:wmma_)?(?:[bs][sp]tensorop|tensorop|simt)_\w+",
+         _cutlass),
         ("cudnn", rf"{_GENERATION}(?:[a-z]{{1,2}}\d{{1,2}}_)?[sh]\d{{0,6}}cudnn_\w+", _cudnn_convolution),
         ("cublas", rf"{_GENERATION}\w+", _cublas),
         ("cublas", r"\b(gemv\w{0,30}|gemvx::kernel|gemmSN_\w{0,30})(?=<|::|$)", _small_gemm),
         ("cublas", r"\bsplitKreduce_kernel", _split_k_sum),
         ("cudnn", r"\b(?:cudnn|(?:cask|xmma|cutlass)_\w*cudnn\w*)::|\bnchwToNhwcKernel|\bnhwcToNchwKernel"
-                  r"|\b(?:implicit|explicit|precomputed)_convolve_sgemm", _cudnn),
+                  r"|\b(?:implicit|explicit|precomputed)_convolve_sgemm|\bfft[12]d_[cr]2[cr]_"
+                  r"|\bflip_filter(?=<)", _cudnn),
         ("cutlass", r"\bcutlass::(?:device_kernel|Kernel2?)\b", _cutlass_template),
         ("cub", r"^(?:void )?(?:at_cuda_detail::)?(?:cub|thrust)::", _cub),
-        ("tensile", r"^Cijk_\w+", _tensile),
+        ("tensile", r"(?:^|_)(Cijk_\w+)", _tensile),
         ("miopen", r"^igemm_(?:fwd|bwd|wrw)_\w+", _igemm),
+        ("miopen", r"^(?:miopen|MIOpen|mlo|naive_conv_|batched_transpose_|SubTensorOp|Op[1-5]dTensor"
+                   r"|gridwise_)\w+", _miopen),
+        ("ck", r"^(?:void )?ck(?:_tile)?::", _composable),
+        ("flashinfer", r"^(?:void )?(?P<library>flashinfer::)", _flashinfer),
+        *((family, rf"^(?:void )?(?:\(anonymous namespace\)::)?(?P<library>{opening})",
+           partial(_library, title=title)) for family, opening, title in _LIBRARIES),
         ("aten", r"\bat::native::|\bsoftmax_warp_(?:for|back)ward\b|\bmulti_tensor_apply_kernel\b", _aten),
+        ("triton", r"^_?p?_?matmul_(?:ogs_)?[NT]{3}_\w+", _matmul_ogs),
+        ("triton", rf"^\w+?(?={_BLOCKS.pattern})\w+$", _with_constants),
         ("triton", r"^\w+$", _triton),
     )
 )
