@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "tutorial_lib"
-LAYERS = ("units", "cost", "hardware", "kernel_names", "kernel_time", "predict", "cited", "trace", "timeline",
+LAYERS = ("units", "cost", "hardware", "kernel_names", "kernel_time", "predict", "cited", "claims", "trace", "timeline",
           "compiled", "models", "attention", "dispatch", "sdpa", "offline_gpu", "offline_gpu_child", "measure", "liger",
           "verdict", "figures", "diagnose", "compare", "report", "doctor", "__main__")
 MAY_IMPORT = {
