@@ -77,6 +77,20 @@ def test_shared_keys_and_values_are_read_once():
     assert cost.attention(1, 4, 10, 10, 8, "float16", kv_heads=1).bytes_moved == 2 * 80 * (4 + 4 + 1 + 1)
 
 
+def test_a_log_sum_exp_is_one_float32_for_each_query():
+    plain, kept = (cost.attention(2, 3, 5, 7, 8, "bf16", log_sum_exp=flag) for flag in (False, True))
+    assert kept.bytes_moved - plain.bytes_moved == 2 * 3 * 5 * 4
+
+
+def test_attention_backward_is_five_products_and_eight_tensors():
+    # 6 heads, 4·4 scores, 10 of them kept; 5 products of 2·8 FLOPs a score, 8 other operations a kept score
+    work = cost.attention_backward(2, 3, 4, 4, 8, "bf16", causal=True)
+    assert (work.flops, work.skippable_flops) == (6 * 16 * 80, 6 * 6 * 80)
+    assert work.vector_flops == 6 * 10 * 8
+    # reads q, k, v, the output and its gradient, writes dq, dk, dv: 8 of 6·4·8 elements; 24 log-sum-exps
+    assert work.bytes_moved == 8 * 192 * 2 + 24 * 4
+
+
 def test_causal_with_one_query_keeps_one_key():
     work = cost.attention(1, 1, 1, 5, 8, "float32", causal=True)  # aligned top left: key 0 only
     assert work.flops - work.skippable_flops == 4 * 8
@@ -404,6 +418,47 @@ def test_causal_attention_backward_may_skip_the_masked_half():
     name = "aten::_scaled_dot_product_flash_attention_backward"
     work = cost.operator(name, shapes, dtypes, concrete=[""] * 10 + ["0.0", "True"])
     assert (work.flops, work.skippable_flops) == (4 * 5 * 16, 5 * 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "causal_at", "causal", "length_first"),
+    [
+        ("_scaled_dot_product_flash_attention_backward", 14, 11, "True", False),
+        ("_scaled_dot_product_efficient_attention_backward", 12, 11, "True", False),
+        ("_scaled_dot_product_cudnn_attention_backward", 15, 14, "True", False),
+        ("_scaled_dot_product_flash_attention_for_cpu_backward", 10, 7, "True", False),
+        ("_cudnn_attention_backward", 15, 14, "True", False),
+        ("_flash_attention_backward", 14, 11, "True", True),
+        ("_efficient_attention_backward", 16, 14, "1", True),
+    ],
+)
+def test_every_attention_backward_has_its_flag_where_torch_has_it(
+    name, arguments, causal_at, causal, length_first
+):
+    torch = pytest.importorskip("torch")
+    named = getattr(torch.ops.aten, name).default._schema.arguments
+    assert named[causal_at].name in ("is_causal", "custom_mask_type")
+    q, kv = ((2, 5, 4, 8), (2, 7, 2, 8)) if length_first else ((2, 4, 5, 8), (2, 2, 7, 8))
+    shapes = [q, q, kv, kv] + [()] * (arguments - 4)
+    values = [""] * arguments
+    values[causal_at] = causal
+    work = cost.operator(f"aten::{name}", shapes, [HALF] * 4 + [""] * (arguments - 4), concrete=values)
+    want = cost.attention_backward(2, 4, 5, 7, 8, "float16", causal=True, kv_heads=2)
+    assert (work.cost, work.skippable_flops) == (want.cost, want.skippable_flops)
+
+
+@pytest.mark.parametrize(
+    ("name", "mask_at"),
+    [
+        ("_scaled_dot_product_efficient_attention_backward", 4),
+        ("_scaled_dot_product_flash_attention_for_cpu_backward", 8),
+    ],
+)
+def test_a_backward_pass_reads_the_mask_again(name, mask_at):
+    shapes, dtypes = [[2, 4, 5, 8]] * 4 + [[]] * 6, [FLOAT] * 4 + [""] * 6
+    plain = cost.operator(f"aten::{name}", shapes, dtypes)
+    shapes[mask_at], dtypes[mask_at] = [5, 5], FLOAT
+    assert cost.operator(f"aten::{name}", shapes, dtypes).bytes_moved - plain.bytes_moved == 25 * 4
 
 
 @pytest.mark.parametrize("size", [-1, 2.0, True, float("nan"), "3", None, 10**400])

@@ -2,10 +2,12 @@
 
 import re
 import threading
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -331,12 +333,70 @@ def test_a_compiled_function_is_refused():
         dispatch.operators(torch.compile(torch.neg), torch.randn(16, 32))
 
 
-def test_attention_whose_kernel_the_device_picks_is_refused():
-    q = torch.randn(1, 2, 8, 4)
+def attend(q, **options):
+    return F.scaled_dot_product_attention(q, q, q, **options)
+
+
+def attend_by_math(q, **options):
+    with sdpa_kernel(SDPBackend.MATH):
+        return attend(q, **options)
+
+
+QUERY = torch.randn(2, 4, 8, 16)
+ATTENTION = {
+    "causal": (partial(attend, is_causal=True), QUERY),
+    "masked": (partial(attend, attn_mask=torch.ones(8, 8, dtype=torch.bool).tril()), QUERY),
+    "math": (partial(attend_by_math, is_causal=True), QUERY),
+    "math, bfloat16": (partial(attend_by_math, is_causal=True), QUERY.bfloat16()),
+    "several heads": (
+        lambda m, x: m(x, x, x, need_weights=False),
+        torch.nn.MultiheadAttention(32, 2, batch_first=True),
+        torch.randn(2, 8, 32),
+    ),
+    "several heads and their weights": (
+        lambda m, x: m(x, x, x),
+        torch.nn.MultiheadAttention(32, 2, batch_first=True),
+        torch.randn(2, 8, 32),
+    ),
+}
+
+
+@pytest.mark.parametrize("call", ATTENTION.values(), ids=ATTENTION)
+def test_the_work_items_of_attention_are_those_of_a_cpu_trace(call, tmp_path):
+    trace = measure.record(lambda: call[0](*call[1:]), tmp_path / "a.json", steps=1, device="cpu")
+    found = dispatch.predict_call(*call, on=CPU)
+    assert [item.work.operator for item in found.items] == timeline.work_items(trace)["operator"].tolist()
+    recorded = iter(timeline.operators(trace)["name"])
+    assert all(name in recorded for name in found.operators)
+
+
+def test_attention_is_one_kernel_on_a_card_that_has_one_and_twenty_on_a_card_that_has_none():
+    query = QUERY.bfloat16()
+    on_a100 = dispatch.work(attend, query, on=A100)
+    assert [w.operator for w in on_a100] == ["aten::_scaled_dot_product_flash_attention"]
+    # 2 products, each 2 · 8 · 8 · 16 FLOPs in each of 2 · 4 heads
+    assert on_a100[0].flops == 2 * (2 * 8 * 8 * 16) * 8
+    assert len(dispatch.work(partial(attend, is_causal=True), query, on=find("T4"))) == 20
+
+
+def test_attention_that_cannot_run_on_a_card_is_refused_with_what_torch_says():
+    def pinned(q):
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return attend(q)
+
+    with pytest.raises(ValueError, match=r"cannot run on T4; torch raises: No available kernel"):
+        dispatch.work(pinned, QUERY.half(), on=find("T4"))
+
+
+def test_attention_called_past_torch_nn_functional_is_refused_and_not_taken_for_math():
     with pytest.raises(ValueError, match=r"cost\.attention"):
-        dispatch.work(F.scaled_dot_product_attention, q, q, q, on=A100)
-    with pytest.raises(ValueError, match=r"cost\.attention"):
-        dispatch.work(torch.nn.TransformerEncoderLayer(16, 2, 32), torch.randn(5, 2, 16), on=A100)
+        dispatch.work(lambda q: torch.ops.aten.scaled_dot_product_attention(q, q, q), QUERY, on=A100)
+
+
+def test_a_layer_for_transformers_is_predicted_with_the_attention_of_the_card():
+    layer = torch.nn.TransformerEncoderLayer(32, 2, 64, batch_first=True, dropout=0.0)
+    names = [w.operator for w in dispatch.work(layer, torch.randn(2, 8, 32), on=A100)]
+    assert names.count("aten::_scaled_dot_product_efficient_attention") == 1  # float32
 
 
 def test_an_operator_without_a_known_cost_is_named():

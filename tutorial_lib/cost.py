@@ -224,13 +224,43 @@ def attention(
     *,
     causal: bool = False,
     kv_heads: int | None = None,
+    log_sum_exp: bool = False,
 ) -> Work:
     """Fused softmax(q kᵀ·scale) v: q, k, v read once, the output written once, scores never in memory.
 
     FLOPs as the counter has them: 2·q·kv·d for the scores and as many for the output, the masked part of a
     causal run included (its size is `skippable_flops`). 5 vector operations a score. The log-sum-exp that a
-    backward pass needs, 4 bytes a query row, is not counted.
+    backward pass needs, 4 bytes a query row, is counted when `log_sum_exp` says so.
     """
+    q, kv = _query_and_key(batch, heads, q_len, kv_len, head_dim, kv_heads)
+    name, kept = "aten::scaled_dot_product_attention", 4 * math.prod(q[:-1]) if log_sum_exp else 0
+    return _attention(name, dtype_name(dtype), (q, kv, kv), causal=causal, extra_bytes=kept)
+
+
+def attention_backward(
+    batch: int,
+    heads: int,
+    q_len: int,
+    kv_len: int,
+    head_dim: int,
+    dtype: str,
+    *,
+    causal: bool = False,
+    kv_heads: int | None = None,
+) -> Work:
+    """The gradients of fused attention in one operator: 5 products (forward has 2), 8 operations a score.
+
+    The scores are computed anew, then dv, the gradient of the weights, dq and dk. Reads q, k, v, the output,
+    its gradient and the log-sum-exp; writes dq, dk, dv. `skippable_flops` as in `attention`.
+    """
+    q, kv = _query_and_key(batch, heads, q_len, kv_len, head_dim, kv_heads)
+    name, dtype = "aten::scaled_dot_product_attention_backward", dtype_name(dtype)
+    gradient = math.prod(q) * itemsize(dtype)
+    read = gradient + (math.prod(q) + 2 * math.prod(kv)) * itemsize(dtype)
+    return _attention_gradients(name, dtype, (q, kv, kv), causal=causal, read_bytes=read)
+
+
+def _query_and_key(batch, heads, q_len, kv_len, head_dim, kv_heads) -> tuple[Shape, Shape]:
     batch, heads, q_len, kv_len, head_dim, kv_heads = _whole(
         batch=batch,
         heads=heads,
@@ -239,8 +269,7 @@ def attention(
         head_dim=head_dim,
         kv_heads=heads if kv_heads is None else kv_heads,
     )
-    q, kv = (batch, heads, q_len, head_dim), (batch, kv_heads, kv_len, head_dim)
-    return _attention("aten::scaled_dot_product_attention", dtype_name(dtype), (q, kv, kv), causal=causal)
+    return (batch, heads, q_len, head_dim), (batch, kv_heads, kv_len, head_dim)
 
 
 def _attention(name: str, dtype: str, qkv: Sequence[Shape], *, causal: bool, extra_bytes: int = 0) -> Work:
@@ -252,6 +281,20 @@ def _attention(name: str, dtype: str, qkv: Sequence[Shape], *, causal: bool, ext
     elements = sum(map(math.prod, qkv)) + math.prod(q[:-1]) * v[-1]
     cost = Cost(scores * per_score, elements * itemsize(dtype) + extra_bytes, 5 * (scores - skipped))
     return Work(name, "attention", dtype, cost, tuple(qkv), skippable_flops=skipped * per_score)
+
+
+def _attention_gradients(
+    name: str, dtype: str, qkv: Sequence[Shape], *, causal: bool, read_bytes: int
+) -> Work:
+    """Reads `read_bytes` of inputs and output gradient, then the output and a log-sum-exp a row."""
+    q, k, v = qkv
+    scores = math.prod(q[:-1]) * k[-2]
+    skipped = math.prod(q[:-2]) * _masked(q[-2], k[-2]) if causal else 0
+    per_score = 2 * (3 * q[-1] + 2 * v[-1])  # scores, dq, dk over D; dv and the weights' gradient over Dv
+    moved = read_bytes + sum(map(math.prod, qkv)) * itemsize(dtype)
+    moved += math.prod(q[:-1]) * (v[-1] * itemsize(dtype) + 4)
+    cost = Cost(scores * per_score, moved, 8 * (scores - skipped))
+    return Work(name, "attention", dtype, cost, tuple(qkv), skipped * per_score)
 
 
 def _masked(q_len: int, kv_len: int) -> int:
@@ -914,12 +957,18 @@ _ATTENTION = {
     "_scaled_dot_product_flash_attention_for_cpu": (5, 4, True),
     "_flash_attention_forward": (None, 8, False),
     "_efficient_attention_forward": (3, 9, False),
+    "_cudnn_attention_forward": (3, 10, True),
 }
-# operator: position of is_causal
+# the same of the backward operators, which take the gradient first and then q, k and v
 _ATTENTION_BACKWARD = {
-    "_scaled_dot_product_flash_attention_backward": 11,
-    "_scaled_dot_product_efficient_attention_backward": 11,
-    "_scaled_dot_product_cudnn_attention_backward": 14,
+    "_scaled_dot_product_flash_attention_backward": (None, 11, True),
+    "_scaled_dot_product_efficient_attention_backward": (4, 11, True),
+    "_scaled_dot_product_cudnn_attention_backward": (8, 14, True),
+    "_scaled_dot_product_fused_attention_overrideable_backward": (4, 13, True),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": (8, 7, True),
+    "_flash_attention_backward": (None, 11, False),
+    "_efficient_attention_backward": (4, 14, False),
+    "_cudnn_attention_backward": (8, 14, True),
 }
 
 
@@ -951,19 +1000,15 @@ def _swapped(shape: Shape) -> Shape:
 
 
 def _attention_backward(call: _Call) -> Work | None:
-    """Five products where forward has two (scores, dV, dP, dQ, dK); reads dO, q, k, v, O, writes dq, dk, dv."""
+    mask_at, causal_at, heads_first = _ATTENTION_BACKWARD[call.name]
     grad, qkv = call.tensor(0), call.tensors(1, 2, 3)
-    if grad is None or qkv is None or not _fits(qkv, True):
+    if grad is None or qkv is None or not _fits(qkv, heads_first):
         return None
-    q, k, v = _shapes(qkv)
-    scores = math.prod(q[:-1]) * k[-2]
-    causal = call.value(_ATTENTION_BACKWARD[call.name]) is True
-    skipped = math.prod(q[:-2]) * _masked(q[-2], k[-2]) if causal else 0
-    per_score = 2 * (3 * q[-1] + 2 * v[-1])  # scores, dQ, dK over D; dV, dP over Dv
-    moved = grad.bytes_read + _read(qkv) + sum(t.elements for t in qkv) * itemsize(qkv[0].dtype)
-    moved += math.prod(q[:-1]) * (v[-1] * itemsize(qkv[0].dtype) + 4)  # the output, and a log-sum-exp a row
-    cost = Cost(scores * per_score, moved, 8 * (scores - skipped))
-    return Work(f"aten::{call.name}", "attention", qkv[0].dtype, cost, _shapes(qkv), skipped * per_score)
+    shapes = [t.shape if heads_first else _swapped(t.shape) for t in qkv]
+    mask = call.tensor(mask_at) if mask_at is not None else None
+    read = grad.bytes_read + _read(qkv) + (mask.bytes_read if mask else 0)
+    causal = call.value(causal_at) in (True, 1, 2)  # as above
+    return _attention_gradients(f"aten::{call.name}", qkv[0].dtype, shapes, causal=causal, read_bytes=read)
 
 
 _RULES = {

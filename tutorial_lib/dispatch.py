@@ -5,9 +5,10 @@ TorchDispatchMode and writes down every operator that reaches the dispatcher; `w
 applying what the named device does inside an operator (an addend that is copied first, an operand that is
 rearranged first).
 
-Not covered: what one library call splits into (split-K, a reduction in two kernels), compiled functions,
-sparse, nested and quantised tensors, and attention through `scaled_dot_product_attention`, whose backend is
-picked by device. Operators that need values (`nonzero`, `item`) raise `NeedsValues`.
+`scaled_dot_product_attention` has another kernel on another device; `work` takes the one that `sdpa` finds.
+
+Not covered: what one library call splits into (split-K, a reduction in two kernels), compiled functions, and
+sparse, nested and quantised tensors. Operators that need values (`nonzero`, `item`) raise `NeedsValues`.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import copy
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import FunctionType
 
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tutorial_lib import cost, predict, timeline, units
+from tutorial_lib import cost, predict, sdpa, timeline, units
 from tutorial_lib.cost import Work
 from tutorial_lib.hardware import Hardware
 from tutorial_lib.predict import Prediction
@@ -60,7 +63,7 @@ class Call:
     """One operator that reached the dispatcher, described as a trace describes it: one entry per argument.
 
     `output` is its first result, None when it returns no tensor. `view`: it returns its input's memory under
-    another shape. `works`: it computes or moves data.
+    another shape. `works`: it computes or moves data. `known`: the work it was found to do on the device.
     """
 
     operator: str
@@ -71,6 +74,7 @@ class Call:
     output: Layout | None
     view: bool = False
     works: bool = True
+    known: tuple[Work, ...] | None = None
 
 
 def operators(fn: Callable, *inputs: object) -> pd.DataFrame:
@@ -78,7 +82,8 @@ def operators(fn: Callable, *inputs: object) -> pd.DataFrame:
 
     The caller's modules and tensors are not touched. Whether they require gradients is kept, because it
     decides: nn.Linear on a 3-D input that is not contiguous runs clone and mm, but one bmm when its weight is
-    frozen. Raises NeedsValues, or ValueError for a compiled function.
+    frozen. scaled_dot_product_attention shows as the operators of its math backend. Raises NeedsValues, or
+    ValueError for a compiled function.
     """
     names = ["operator", "shapes", "dtypes", "strides", "concrete", "view", "works"]
     rows = [[getattr(call, name) for name in names] for call in _watch(fn, inputs).calls]
@@ -90,14 +95,14 @@ def work(fn: Callable, *inputs: object, on: Hardware) -> tuple[Work, ...]:
 
     Raises ValueError naming the operator when its cost is not known: state that part with `cost`.
     """
-    return _work(_watch(fn, inputs), on)
+    return _work(_watch(fn, inputs, on), on)
 
 
 def _work(watch: _Watch, on: Hardware) -> tuple[Work, ...]:
-    if watch.attention:
+    if any(call.operator == "aten::_safe_softmax" for call in watch.calls):
         raise ValueError(
-            "scaled_dot_product_attention picks its kernel by device, which the meta device cannot show; "
-            "state its work with cost.attention(...) and pass it to predict"
+            "scaled_dot_product_attention was called where it is not seen, and picks its kernel by device; "
+            "call it as torch.nn.functional has it, or state its work with cost.attention(...)"
         )
     return tuple(item for call in watch.calls if call.works for item in _items(call, on.kind))
 
@@ -109,9 +114,9 @@ def predict_call(fn: Callable, *inputs: object, on: Hardware) -> Prediction:
     dispatch mode and a _reshape_alias without). On a GPU each work item is taken to be one launch; a CPU has
     none. Raises what `work` raises.
     """
-    watch = _watch(fn, inputs)
+    watch = _watch(fn, inputs, on)
     items = _work(watch, on)
-    names = tuple(call.operator for call in watch.calls if call.works)
+    names = tuple(name for call in watch.calls if call.works for name in _names(call))
     return predict.predict(items, on, operators=names, launches=len(items) if on.kind == "cuda" else None)
 
 
@@ -185,7 +190,13 @@ def _beta(call: Call) -> float:
 # ---------------------------------------------------------------------- what a device does inside an operator
 
 
+def _names(call: Call) -> list[str]:
+    return [call.operator] if call.known is None else [item.operator for item in call.known]
+
+
 def _items(call: Call, kind: str) -> list[Work]:
+    if call.known is not None:
+        return list(call.known)
     parts = _product(call, kind) if call.operator in _PRODUCTS else _beneath(call, kind)
     return [_costed(part) for part in parts]
 
@@ -280,14 +291,14 @@ def _plain(operator: str, *arguments: Layout, concrete: tuple[str, ...] = ()) ->
 # ------------------------------------------------------------------------------------------ watching one call
 
 
-def _watch(fn: Callable, inputs: tuple[object, ...]) -> _Watch:
-    """Run the call on meta tensors and write down what the dispatcher saw."""
+def _watch(fn: Callable, inputs: tuple[object, ...], on: Hardware | None = None) -> _Watch:
+    """Run the call on meta tensors and write down what the dispatcher saw, attention as on this device."""
     parts = fn.modules() if isinstance(fn, torch.nn.Module) else (fn,)
     if any(map(_compiled, parts)):
         raise ValueError(
             "a compiled function hides its operators; pass the function as it was before torch.compile"
         )
-    watch = _Watch()
+    watch = _Watch(on)
     # Under inference mode composite operators would reach the watch whole, and not what they are made of.
     grad = torch.is_grad_enabled()
     try:
@@ -345,13 +356,26 @@ class _Api(TorchFunctionMode):
         self.watch = watch
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is F.multi_head_attention_forward:
+            with self:
+                return _multi_head(*args, **kwargs)
+        if func is F.scaled_dot_product_attention and self.watch.on is not None:
+            return self.watch.attend(*args, **kwargs)
         outer = self.watch.linear
-        self.watch.linear = outer or func is torch.nn.functional.linear
-        self.watch.attention |= func is torch.nn.functional.scaled_dot_product_attention
+        self.watch.linear = outer or func is F.linear
         try:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         finally:
             self.watch.linear = outer
+
+
+# The same code without its first question, whether a mode wants to take over, to see what it calls.
+_multi_head = FunctionType(
+    F.multi_head_attention_forward.__code__,
+    {**vars(F), "has_torch_function": lambda tensors: False},
+    argdefs=F.multi_head_attention_forward.__defaults__,
+)
 
 
 # Besides what its schema says is a view: _unsafe_view, t_, empty and the like.
@@ -368,10 +392,11 @@ def _refuse_other_layouts(tensor: torch.Tensor) -> None:
 
 
 class _Watch(TorchDispatchMode):
-    def __init__(self) -> None:
+    def __init__(self, on: Hardware | None = None) -> None:
         super().__init__()
+        self.on = on
         self.calls: list[Call] = []
-        self.linear = self.attention = False
+        self.linear = False
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def meta(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -383,6 +408,20 @@ class _Watch(TorchDispatchMode):
                 empty = torch.nn.Parameter(empty, requires_grad=tensor.requires_grad)
             self._kept[id(tensor)] = (tensor, empty.requires_grad_(tensor.requires_grad))
         return self._kept[id(tensor)][1]
+
+    def attend(self, *args, **kwargs) -> torch.Tensor:
+        """scaled_dot_product_attention as this device runs it, written down as one call."""
+        with _disable_current_modes():
+            args, kwargs = tree_map_only(
+                torch.Tensor, lambda t: t if t.is_meta else self.meta(t), (args, kwargs)
+            )
+            named = _attention_arguments(*args, **kwargs)
+            work = sdpa.work(**named, on=self.on)
+            result = sdpa.result(**named, on=self.on)
+        shapes, dtypes, strides, concrete = zip(*map(_described, named.values()), strict=True)
+        name = "aten::scaled_dot_product_attention"
+        self.calls.append(Call(name, shapes, dtypes, strides, concrete, _layout(result), known=work))
+        return result
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         # What a closure or a module's list of tensors holds arrives here as it is.
@@ -406,7 +445,6 @@ class _Watch(TorchDispatchMode):
         # Under any dispatch mode linear adds its bias with add; left alone it is add_, as a trace shows.
         if self.linear and name == "aten::add":
             name = "aten::add_"
-        self.attention |= name == "aten::_safe_softmax"  # called from inside another of torch's functions
         described = [_described(v) for v in _positional(func, args, kwargs)]
         tensors = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
         view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
@@ -417,6 +455,11 @@ class _Watch(TorchDispatchMode):
             view=view,
             works=not view and name not in _NO_WORK and any(t.numel() for t in tensors),
         )
+
+
+def _attention_arguments(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **rest) -> dict:
+    named = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal}
+    return {"q": query, "k": key, "v": value, **named, "scale": None, "enable_gqa": False, **rest}
 
 
 def _positional(func, args, kwargs) -> list[object]:

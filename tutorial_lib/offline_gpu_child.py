@@ -345,7 +345,8 @@ def _cudnn_can(gpu: SimpleNamespace, asked: SimpleNamespace) -> bool:
     fits = gpu.major >= 8 and max(d_q, d_v) <= 128 and d_q % 8 == d_v % 8 == 0
     return (
         fits
-        and asked.dropout == 0
+        and asked.dropout * 16 % 1 == 0  # it draws in sixteenths
+        and (asked.dropout == 0 or asked.q.shape[-2] != 1)
         and _dense_4d(asked)
         and asked.k.shape[-2] != 1
         and _half_dtypes(gpu, asked)

@@ -92,7 +92,7 @@ def operators(trace: Trace, step: int | None = None) -> pd.DataFrame:
 
     Columns: name, thread, pid, start_us, duration_us, self_us (without the operators and runtime calls inside
     it), depth (0 is outermost), parent (row of the enclosing operator), step (that in which it starts),
-    shapes, dtypes, strides, concrete.
+    shapes, dtypes, strides, concrete, module (see `modules`).
     """
     rows = trace.events[trace.events["kind"] == "operator"]
     tree = _tree(trace).reindex(rows.index)
@@ -102,7 +102,25 @@ def operators(trace: Trace, step: int | None = None) -> pd.DataFrame:
         parent=tree["parent"],
         step=_step_at(trace, rows["start_us"]),
     )
-    return _of_step(trace, frame.join(rows[["shapes", "dtypes", "strides", "concrete"]]), step)
+    frame = frame.join(rows[["shapes", "dtypes", "strides", "concrete"]])
+    return _of_step(trace, frame.assign(module=modules(trace).reindex(rows.index)), step)
+
+
+def modules(trace: Trace) -> pd.Series:
+    """By row of an operator or call, the innermost nn.Module around it ("Linear_3"), None where none is known.
+
+    with_stack=True records modules as Python calls, on the threads that run Python: not that of a backward
+    pass. Where there are none, it is the `Module Hierarchy` that with_modules=True writes for TorchScript.
+    """
+    events = trace.events
+    kind = events["kind"]
+    inside = kind.isin(("operator", *_CALLS))
+    names = events["name"].where(kind == "python").str.extract(r"^nn\.Module: (.*)$", expand=False)
+    if names.notna().any():
+        around = _innermost(events[inside | names.notna()], names.notna())
+        return _at(names, around[inside])
+    own = events.loc[inside, "module_hierarchy"]
+    return own.where(own.notna(), _at(own, _tree(trace)["parent"]))
 
 
 def _tree(trace: Trace) -> pd.DataFrame:
@@ -113,15 +131,24 @@ def _tree(trace: Trace) -> pd.DataFrame:
     each event on its own, so in such a trace an inner event may seem to end up to 1 µs late, and is let in.
     """
     rows = trace.events[trace.events["kind"].isin(("operator", *_CALLS))]
-    operator = (rows["kind"] == "operator").to_numpy()
+    return _nesting(rows, rows["kind"] == "operator")
+
+
+def _innermost(rows: pd.DataFrame, opens: pd.Series) -> pd.Series:
+    return _nesting(rows, opens.reindex(rows.index))["parent"]
+
+
+def _nesting(rows: pd.DataFrame, opens: pd.Series) -> pd.DataFrame:
+    """By row: parent, depth and self_us, where only rows that open can have others inside."""
+    opens = opens.to_numpy(dtype=bool)
     start = np.rint(rows["start_us"].to_numpy() * 1000).astype(np.int64)
     length = np.rint(rows["duration_us"].to_numpy() * 1000).astype(np.int64)
     late = 1000 if not (start % 1000).any() and not (length % 1000).any() else 2
     thread = rows.groupby(["pid", "thread"], sort=False).ngroup().to_numpy()
     order = np.lexsort(
-        (~operator, -length, start, thread)
+        (~opens, -length, start, thread)
     )  # outer before inner, of equals an operator before its call
-    parent, depth, inner = _nested(thread[order], start[order], length[order], operator[order], late)
+    parent, depth, inner = _nested(thread[order], start[order], length[order], opens[order], late)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     labels = np.append(rows.index.to_numpy()[order], -1)[parent]  # no parent: -1
@@ -180,8 +207,9 @@ def kernels(trace: Trace, step: int | None = None) -> pd.DataFrame:
     Columns: name, kind, device, stream, start_us, duration_us, correlation, launch (name of the call) and
     launch_row, delay_us (from the start of the call to the start of the item), operator (innermost around the
     call) and operator_row, its shapes, dtypes, strides and concrete, step (that in which the call lies),
-    thread (of the call), bytes, grid, block, registers, shared_memory. What came from a call outside of the
-    trace has no launch, operator or step: nothing is guessed from the time.
+    thread (of the call), bytes, grid, block, registers, shared_memory, occupancy_percent, module (see
+    `modules`), launch_recorded. What came from a call outside of the trace is a row with launch_recorded False
+    and without launch, operator, module or step: nothing is guessed from the time.
     """
     items = trace.events[trace.events["kind"].isin(GPU_WORK)]
     call = _launched(trace)
@@ -198,7 +226,13 @@ def kernels(trace: Trace, step: int | None = None) -> pd.DataFrame:
         thread=_at(trace.events["thread"], call),
         **{name: _at(trace.events[name], owner) for name in ("shapes", "dtypes", "strides", "concrete")},
     )
-    return _of_step(trace, frame.join(items[["bytes", "grid", "block", "registers", "shared_memory"]]), step)
+    frame = frame.join(items[["bytes", "grid", "block", "registers", "shared_memory", "occupancy_percent"]])
+    for name in ("grid", "block", "shared_memory"):  # ROCm writes the last, at times all, beside the call only
+        lost = frame[name].isna() & (items["kind"] == "kernel") & call.notna()
+        if lost.any():
+            frame.loc[lost, name] = _at(trace.events[name], call[lost])
+    frame = frame.assign(module=_at(modules(trace), call), launch_recorded=call.notna())
+    return _of_step(trace, frame, step)
 
 
 def _launched(trace: Trace) -> pd.Series:
@@ -238,7 +272,7 @@ def work_items(trace: Trace, step: int | None = None) -> pd.DataFrame:
     They are in the order in which they start on a GPU, and in which they end on a CPU, where the copy of a
     bias is made inside the addmm that needs it. Columns: name, operator and operator_row (the operator that
     it came from; on a CPU itself), kind, start_us, duration_us (on a CPU the operator's self time), step,
-    device, stream, thread, shapes, dtypes, strides, concrete, bytes. A CPU operator does work when it
+    device, stream, thread, shapes, dtypes, strides, concrete, bytes, module. A CPU operator does work when it
     computes or moves data itself; views, allocations and operators that only call others do not. A matrix
     product works although the copy of its bias, an item of its own, runs inside it. Left out is a copy of one
     number, as when `x * 2.0` turns 2.0 into the dtype of x: it is no part of the workload. (That takes
@@ -249,7 +283,7 @@ def work_items(trace: Trace, step: int | None = None) -> pd.DataFrame:
 
 _ITEM_COLUMNS = [
     "name", "operator", "operator_row", "kind", "start_us", "duration_us", "step", "device", "stream",
-    "thread", "shapes", "dtypes", "strides", "concrete", "bytes",
+    "thread", "shapes", "dtypes", "strides", "concrete", "bytes", "module",
 ]  # fmt: skip
 
 
@@ -295,14 +329,17 @@ WRAPPERS = _aten(
     "group_norm instance_norm dropout alpha_dropout feature_dropout feature_alpha_dropout embedding "
     "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution "
     "_convolution_mode scaled_dot_product_attention cross_entropy_loss pad constant_pad_nd _pad_circular "
+    "repeat_interleave "
     "block_diag cartesian_prod diag diag_embed diagflat diff repeat rot90 tile as_strided_scatter "
     "diagonal_scatter select_scatter slice_scatter alias_copy as_strided_copy detach_copy diagonal_copy "
     "expand_copy permute_copy select_copy slice_copy split_copy split_with_sizes_copy squeeze_copy t_copy "
     "transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy "
     "_sparse_coo_tensor_with_dims_and_tensors sparse_coo_tensor _sparse_compressed_tensor_unsafe"
 )
-# These compute in their own code, whatever other operators prepare for it.
-_ALWAYS_WORK = _aten("mm addmm addmm_ bmm baddbmm baddbmm_ addmv addmv_ var std")
+# These compute in their own code, whatever other operators prepare for it, except a product that is made of
+# products: a CPU without batched ones in half precision runs an addmm_ for each matrix inside its baddbmm.
+_PRODUCTS = _aten("mm addmm addmm_ bmm baddbmm baddbmm_ addmv addmv_")
+_ALWAYS_WORK = _PRODUCTS | _aten("var std")
 # These write memory without computing. They may prepare the output or the input of an operator that then
 # works as well.
 _WRITES = _aten("copy_ fill_ zero_ arange")
@@ -314,7 +351,7 @@ _REDUCTIONS = _aten(
     "sum nansum prod all any amax amin aminmax max min argmax argmin cumsum cumprod norm "
     "linalg_vector_norm var std var_mean std_mean dot vdot"
 )
-_NOTHING, _ONLY_WRITES, _WORK = range(3)
+_NOTHING, _ONLY_WRITES, _WORK, _PRODUCT = range(4)
 
 
 def _working(frame: pd.DataFrame) -> np.ndarray:
@@ -330,10 +367,14 @@ def _working(frame: pd.DataFrame) -> np.ndarray:
         own = not same[position] and _does_work(name, below[position])
         works[position] = own and not _part_of_another(name, outer, shapes[position])
         if parent >= 0:
-            level = (_ONLY_WRITES if name in _WRITES else _WORK) if works[position] else _NOTHING
+            level = _level(name) if works[position] else _NOTHING
             below[parent] = max(below[parent], below[position], level)
             same[parent] = same[parent] or name == outer  # sum() calls sum(dim): one overload calls another
     return np.array(works, dtype=bool)
+
+
+def _level(name: str) -> int:
+    return _ONLY_WRITES if name in _WRITES else _PRODUCT if name in _PRODUCTS else _WORK
 
 
 def _does_work(name: str, below: int) -> bool:
@@ -348,7 +389,7 @@ def _does_work(name: str, below: int) -> bool:
         return False
     if below == _ONLY_WRITES:
         return name.startswith("aten::") and name not in _OR_ELSE
-    return below == _NOTHING or name in _ALWAYS_WORK
+    return below == _NOTHING or (name in _ALWAYS_WORK and below != _PRODUCT)
 
 
 def _part_of_another(name: str, outer: str | None, shapes: tuple | None) -> bool:
