@@ -11,11 +11,11 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "tutorial_lib"
 LAYERS = ("units", "cost", "hardware", "kernel_names", "kernel_time", "predict", "cited", "claims", "trace",
           "timeline", "compiled", "models", "attention", "sdpa", "dispatch", "offline_gpu", "offline_gpu_child",
-          "measure", "recordings", "liger",
+          "measure", "liger", "recordings",
           "verdict", "figures", "diagnose", "compare", "report", "doctor", "__main__")
 MAY_IMPORT = {
     "torch": {"models", "attention", "dispatch", "sdpa", "offline_gpu", "offline_gpu_child", "measure", "liger",
-              "doctor"},
+              "recordings", "doctor"},
     "triton": {"offline_gpu_child", "measure", "liger"},
     "liger_kernel": {"liger"},
     "matplotlib": {"figures"},
