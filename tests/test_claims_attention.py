@@ -24,9 +24,6 @@ PUBLISHED = Attention()
 SMALL = {"batch": 2, "heads": 4, "seq": 16, "head_dim": 8, "dtype": "float32"}
 
 
-def claim(key):
-    return pytest.mark.claims(key)
-
 
 @pytest.fixture(autouse=True)
 def one_thread():
@@ -90,7 +87,7 @@ def random(*shape, grad=False):
 # ------------------------------------------------------------------------------------------------- the ladder
 
 
-@claim("C45")
+@pytest.mark.claims("C45")
 def test_naive_attention_is_six_work_items_and_not_the_five_that_are_written(traced):
     assert items(traced("naive")) == [
         "aten::bmm",
@@ -103,27 +100,27 @@ def test_naive_attention_is_six_work_items_and_not_the_five_that_are_written(tra
     assert len(PUBLISHED.costs()) == cited("C45").value
 
 
-@claim("C46")
+@pytest.mark.claims("C46")
 def test_the_sixth_item_is_the_clone_inside_masked_fill(traced):
     copies = [path for path in above(traced("naive"), "aten::copy_") if "aten::masked_fill" in path]
     assert copies == [["aten::masked_fill", "aten::clone"]]
     assert below(traced("naive"), "aten::masked_fill") == ["aten::clone", "aten::masked_fill_"]
 
 
-@claim("C47")
+@pytest.mark.claims("C47")
 def test_writing_into_the_scores_leaves_five_items_and_no_copy(traced):
     found = items(traced("in_place"))
     assert (len(found), "aten::copy_" in found) == (cited("C47").value, False)
 
 
-@claim("C48")
+@pytest.mark.claims("C48")
 def test_the_published_time_of_the_in_place_version_lies_in_the_band_that_its_traffic_predicts():
     """The number is an A100's; what can be checked here is that the card's bandwidth explains it."""
     found = predict.predict(Attention(variant="in_place").costs(), A100)
     assert found.low_us < cited("C48").time_us < found.high_us
 
 
-@claim("C49")
+@pytest.mark.claims("C49")
 def test_the_published_total_is_not_three_times_the_published_average():
     """By its own average the 7.194 ms said to be 3 steps are 3.68: the window holds more than it names."""
     total, average = cited("C49").time_us, cited("C48").time_us
@@ -131,7 +128,7 @@ def test_the_published_total_is_not_three_times_the_published_average():
     assert total / average > 3.5
 
 
-@claim("C50")
+@pytest.mark.claims("C50")
 def test_masked_fill_in_place_saves_the_memory_of_one_matrix_of_scores():
     q, k, v = (random(2, 4, 64, 8) for _ in range(3))
     mask = causal_mask(64)
@@ -143,7 +140,7 @@ def test_masked_fill_in_place_saves_the_memory_of_one_matrix_of_scores():
     assert PUBLISHED.score_bytes == 268_435_456
 
 
-@claim("C51")
+@pytest.mark.claims("C51")
 def test_writing_into_the_scores_is_safe_for_gradients_here():
     """The claim that it is not is wrong: softmax keeps its own output, and mul by a number keeps nothing."""
     gradients = []
@@ -154,7 +151,7 @@ def test_writing_into_the_scores_is_safe_for_gradients_here():
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
-@claim("C51")
+@pytest.mark.claims("C51", "E17")
 def test_a_write_that_would_spoil_gradients_raises():
     """It does not go on with wrong values: softmax's output is needed, and its version has changed."""
     weights = torch.softmax(random(8, 8, grad=True), dim=-1)
@@ -163,7 +160,7 @@ def test_a_write_that_would_spoil_gradients_raises():
         weights.sum().backward()
 
 
-@claim("C52")
+@pytest.mark.claims("C52")
 def test_the_published_slowdown_of_math_is_a_ratio_of_averages_and_its_total_is_not_of_three_steps():
     assert cited("C52").time_us / cited("C48").time_us == pytest.approx(cited("C52.ratio").value, abs=0.005)
     assert cited("C52.total").time_us / cited("C52").time_us == pytest.approx(3.77, abs=0.005)
@@ -172,7 +169,7 @@ def test_the_published_slowdown_of_math_is_a_ratio_of_averages_and_its_total_is_
 # ------------------------------------------------------------------------------------------- the math backend
 
 
-@claim("C53")
+@pytest.mark.claims("C53")
 def test_the_math_backend_is_twenty_kernels_on_a_gpu_derived_from_a_cpu_trace(traced):
     """A CPU shows 17: three single numbers, which a GPU fills by kernels, are written without one."""
     on_gpu, on_cpu = (
@@ -183,7 +180,7 @@ def test_the_math_backend_is_twenty_kernels_on_a_gpu_derived_from_a_cpu_trace(tr
     assert (on_gpu == "aten::fill_").sum() - (on_cpu == "aten::fill_").sum() == 3
 
 
-@claim("C53")
+@pytest.mark.claims("C53")
 def test_sums_in_half_precision_leave_fifteen_of_them():
     before = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
@@ -193,7 +190,6 @@ def test_sums_in_half_precision_leave_fifteen_of_them():
         torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(before)
 
 
-@claim("C54")
 def test_the_products_of_math_are_in_float32_and_those_of_naive_attention_in_bfloat16(traced):
     """Which is what the names say, sgemm and s16816; the kernels themselves need a GPU."""
     for variant, backend, dtype in (("naive", None, "c10::BFloat16"), ("sdpa", "math", "float")):
@@ -206,14 +202,14 @@ def test_the_products_of_math_are_in_float32_and_those_of_naive_attention_in_bfl
     )
 
 
-@claim("C55")
+@pytest.mark.claims("C55")
 def test_math_casts_q_k_and_v_up_before_anything_else(traced):
     found = timeline.work_items(traced("sdpa", "math", "bfloat16"))
     assert found["operator"].tolist()[:3] == ["aten::copy_"] * 3
     assert [d[:2] for d in found["dtypes"][:3]] == [("float", "c10::BFloat16")] * 3
 
 
-@claim("C56")
+@pytest.mark.claims("C56")
 def test_math_makes_its_mask_anew_in_each_call(folder):
     call, inputs = (
         Attention(**SMALL, variant="sdpa", backend="math").build(),
@@ -227,14 +223,14 @@ def test_math_makes_its_mask_anew_in_each_call(folder):
     assert [found.count(f"aten::{name}") for name in ("ones", "tril")] == [2, 2]
 
 
-@claim("C57")
+@pytest.mark.claims("C57")
 def test_one_addition_one_triangle_and_two_choices(traced):
     """ "Several where kernels" are two: one makes the mask, one is the safe softmax's."""
     found = items(traced("sdpa", "math"))
     assert [found.count(f"aten::{name}") for name in ("add_", "tril", "where")] == [1, 1, 2]
 
 
-@claim("C58")
+@pytest.mark.claims("C58")
 def test_math_calls_the_safe_softmax_which_is_five_operators(traced):
     assert names(traced("sdpa", "math")).count("aten::_safe_softmax") == 1
     expected = ["softmax", "isneginf", "all", "scalar_tensor", "where"]
@@ -247,7 +243,7 @@ def test_math_calls_the_safe_softmax_which_is_five_operators(traced):
     assert "aten::_safe_softmax" not in names(traced("naive"))
 
 
-@claim("C59")
+@pytest.mark.claims("C59")
 def test_a_row_without_anything_to_see_is_nan_in_softmax_and_zero_in_the_safe_one():
     row = torch.full((1, 4), float("-inf"))
     assert torch.softmax(row, -1).isnan().all()
@@ -260,9 +256,9 @@ def test_a_row_without_anything_to_see_is_nan_in_softmax_and_zero_in_the_safe_on
 @pytest.mark.parametrize(
     ("backend", "tflops_per_s"),
     [
-        pytest.param("efficient", 61.8, marks=claim("C60")),
-        pytest.param("flash", 117, marks=claim("C61")),
-        pytest.param("cudnn", 92, marks=claim("C62")),
+        ("efficient", 61.8),
+        ("flash", 117),
+        ("cudnn", 92),
     ],
 )
 def test_each_fused_backend_is_one_kernel_and_its_published_time_is_a_rate_that_the_card_can_reach(
@@ -280,14 +276,13 @@ def test_each_fused_backend_is_one_kernel_and_its_published_time_is_a_rate_that_
 
 @pytest.mark.parametrize(
     ("key", "family"),
-    [pytest.param("C60", "efficient", marks=claim("C60")), pytest.param("C62", "cudnn", marks=claim("C62"))],
+    [("C60", "efficient"), ("C62", "cudnn")],
 )
 def test_the_published_name_says_which_backend_it_is(key, family):
     kernel = kernel_names.decode(cited(f"{key}.name").value)
     assert (kernel.family, kernel.kind) == (family, "attention")
 
 
-@claim("C64")
 def test_the_flash_operator_of_a_cpu_turns_its_operands_around_as_views(traced):
     """Four for flash and efficient and none for cuDNN are a GPU's; a CPU has six, and none of them works."""
     trace = traced("sdpa", "flash")
@@ -301,7 +296,7 @@ def below_all(trace, name) -> list[str]:
     return frame[frame["parent"] == row]["name"].tolist()
 
 
-@claim("C65")
+@pytest.mark.claims("C65")
 def test_sixteen_million_scores_a_head_are_length_4096_and_the_run_has_one_million():
     """The post argues with 4096 and shows 1024: there it is 1.05 million a head, in 128 heads 268 MB."""
     assert 4096**2 / 1e6 == pytest.approx(16.8, abs=0.05)
@@ -309,7 +304,7 @@ def test_sixteen_million_scores_a_head_are_length_4096_and_the_run_has_one_milli
     assert 128 * 2 * PUBLISHED.seq**2 / 1e6 == pytest.approx(268, abs=0.5)
 
 
-@claim("C66")
+@pytest.mark.claims("C66")
 def test_traffic_and_not_arithmetic_bounds_naive_attention():
     work = cost.total(PUBLISHED.costs())
     arithmetic_us = work.flops / A100.rate("bfloat16") * 1e6
@@ -320,7 +315,7 @@ def test_traffic_and_not_arithmetic_bounds_naive_attention():
     assert {item.bound_by for item in found.items} == {"memory"}
 
 
-@claim("C67")
+@pytest.mark.claims("C67")
 def test_flash_never_holds_the_scores_so_that_its_memory_doubles_where_naive_attentions_quadruples():
     def grows(variant, backend=None):
         peaks = []
@@ -336,9 +331,10 @@ def test_flash_never_holds_the_scores_so_that_its_memory_doubles_where_naive_att
     assert grows("naive") == pytest.approx(4, abs=0.1)
 
 
+@pytest.mark.claims("C68", "C69")
 @pytest.mark.parametrize(
     ("threads", "registers", "blocks"),
-    [pytest.param(128, 255, 2, marks=claim("C68")), pytest.param(256, 240, 1, marks=claim("C69"))],
+    [(128, 255, 2), (256, 240, 1)],
 )
 def test_the_occupancy_is_what_the_registers_leave(threads, registers, blocks):
     """12.5 % each; the post's 13 % is that, rounded."""
@@ -349,7 +345,6 @@ def test_the_occupancy_is_what_the_registers_leave(threads, registers, blocks):
     assert blocks * threads // 32 / warps == 0.125
 
 
-@claim("C70")
 def test_an_occupancy_of_zero_cannot_be_so_for_a_kernel_that_ran():
     """The reason given, a launch through the driver, is doubtful; one resident block is the least there is.
 
@@ -360,7 +355,7 @@ def test_an_occupancy_of_zero_cannot_be_so_for_a_kernel_that_ran():
     assert 1 * 256 / 32 / 64 * 100 == cited("C69.occupancy").value
 
 
-@claim("C71")
+@pytest.mark.claims("C71")
 def test_cudnn_is_not_alone_in_launching_through_the_driver():
     """That all else uses cudaLaunchKernel is wrong: Triton, whose kernel part 2 shows, does as cuDNN does."""
     triton = pytest.importorskip("triton")
@@ -368,7 +363,7 @@ def test_cudnn_is_not_alone_in_launching_through_the_driver():
     assert "cuLaunchKernelEx" in source.read_text(encoding="utf-8")
 
 
-@claim("C74")
+@pytest.mark.claims("C74", "E15")
 def test_sdpa_takes_the_first_that_can_run_and_not_the_fastest():
     """The wording is wrong: on an A100 the list puts math before cuDNN, which is 39 times faster."""
     q = torch.empty(8, 16, 1024, 64, dtype=torch.bfloat16, device="meta")
@@ -378,14 +373,14 @@ def test_sdpa_takes_the_first_that_can_run_and_not_the_fastest():
     assert cited("C52").time_us / cited("C62").time_us == pytest.approx(38.9, abs=0.05)
 
 
-@claim("C74")
+@pytest.mark.claims("C74", "E15")
 def test_the_list_and_with_it_the_backend_differ_between_cards():
     q = torch.empty(8, 16, 1024, 64, dtype=torch.float16, device="meta")
     taken = [sdpa.sdpa_choice(q, q, q, is_causal=True, on=on).taken for on in (T4, A100, H100)]
     assert taken == ["efficient", "flash", "cudnn"]
 
 
-@claim("C75")
+@pytest.mark.claims("C75")
 def test_a_causal_mask_hides_no_row_completely_however_long_the_sequences():
     """Under is_causal the safe softmax has nothing to save; masks that hide a whole row are its place."""
     for q_len, kv_len in ((8, 8), (8, 3), (3, 8)):
@@ -397,18 +392,18 @@ def test_a_causal_mask_hides_no_row_completely_however_long_the_sequences():
         assert torch.equal(F.scaled_dot_product_attention(q, k, v, attn_mask=hidden), torch.zeros_like(q))
 
 
-@claim("C77")
+@pytest.mark.claims("C77")
 def test_the_published_times_make_fused_attention_7_to_13_times_faster_than_naive_in_place():
     ratios = [cited("C48").time_us / cited(key).time_us for key in ("C61", "C62", "C60")]
     assert ratios == pytest.approx([13.3, 10.5, 7.0], abs=0.05)
 
 
-@claim("C78")
+@pytest.mark.claims("C78")
 def test_the_published_times_make_math_49_times_slower_than_flash():
     assert cited("C52").time_us / cited("C61").time_us == pytest.approx(49.3, abs=0.05)
 
 
-@claim("C80")
+@pytest.mark.claims("C80")
 def test_the_kernels_along_the_ladder_are_6_5_20_and_1():
     ladder = [
         Attention(),
@@ -420,7 +415,7 @@ def test_the_kernels_along_the_ladder_are_6_5_20_and_1():
     assert counts == [6, 5, 20, 1]
 
 
-@claim("C81")
+@pytest.mark.claims("C81")
 def test_is_causal_needs_no_mask_from_the_caller_and_equals_the_one_a_caller_would_build():
     q, k, v = (random(1, 2, 8, 4) for _ in range(3))
     torch.testing.assert_close(
@@ -428,7 +423,7 @@ def test_is_causal_needs_no_mask_from_the_caller_and_equals_the_one_a_caller_wou
     )
 
 
-@claim("C81")
+@pytest.mark.claims("C81")
 @pytest.mark.parametrize("backend", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
 def test_one_causal_query_attends_to_the_first_key_alone(backend):
     """The trap of decoding: the mask is aligned top left, and the newest token sees the oldest alone."""
@@ -438,7 +433,7 @@ def test_one_causal_query_attends_to_the_first_key_alone(backend):
     torch.testing.assert_close(seen, v[:, :, :1])
 
 
-@claim("C82")
+@pytest.mark.claims("C82")
 @pytest.mark.parametrize("heads", [1, 4])
 def test_the_saving_comes_once_a_layer_and_not_once_a_head(heads):
     config = Attention(**SMALL | {"heads": heads})
@@ -454,7 +449,7 @@ def test_the_saving_comes_once_a_layer_and_not_once_a_head(heads):
     assert counts[0] - counts[1] == 3
 
 
-@claim("C83")
+@pytest.mark.claims("C83")
 @pytest.mark.parametrize(
     ("operation", "copies"),
     [

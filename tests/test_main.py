@@ -172,7 +172,7 @@ def test_a_step_that_is_not_in_the_trace_is_an_error(capsys, gpu_trace):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["read"], ["what"], ["read", "a", "--top", "-1"], ["read", "a", "--on", "toaster"], ["kernel"], ["record"],
+    [[], ["read"], ["what"], ["read", "a", "--top", "-1"], ["read", "a", "--on", "toaster"], ["kernel"],
      ["compare", "a"]],
 )
 def test_wrong_usage_is_exit_code_2(capsys, arguments):
@@ -265,29 +265,6 @@ def test_any_name_has_an_answer(capsys, name):
     assert {"family", "arch", "dtype", "layout", "tile", "stages", "epilogue"} <= set(json.loads(out))
 
 
-# ----------------------------------------------------------------------------------------------------- record
-
-
-def test_record_writes_one_workload_and_says_where(capsys, tmp_path):
-    out_dir = tmp_path / "new" / "traces"
-    code, out, err = run(capsys, "record", "--out", out_dir, "--only", "matmul_add_small")
-    (name,) = os.listdir(out_dir)
-    assert code == 0 and name.startswith("matmul_add_small-") and name in out
-    assert "1/1" in err  # the progress bar
-    assert read_json(capsys, out_dir / name)["label"] == "matmul_add_small"
-
-
-def test_record_knows_its_workloads(capsys, tmp_path):
-    code, _, err = run(capsys, "record", "--out", tmp_path, "--only", "nothing")
-    assert code == 1 and "linear_small" in err and err.count("\n") == 1
-
-
-def test_record_to_what_is_no_folder_is_an_error(capsys, tmp_path):
-    (tmp_path / "file").write_text("")
-    code, _, err = run(capsys, "record", "--out", tmp_path / "file", "--only", "linear_small")
-    assert code == 1 and "file" in err and err.count("\n") == 1
-
-
 # ----------------------------------------------------------------------------------------------------- doctor
 
 
@@ -348,9 +325,3 @@ def test_what_a_file_says_of_its_device_does_not_flood_the_terminal(capsys, tmp_
     path = tmp_path / "long.json"
     path.write_text(json.dumps({"traceEvents": EVENTS, "tutorial_lib": stamp}))
     assert len(run(capsys, "read", path)[1]) < 10_000
-
-
-def test_a_folder_that_cannot_be_made_is_one_line(capsys, tmp_path):
-    (tmp_path / "file").write_text("")
-    code, _, err = run(capsys, "record", "--out", tmp_path / "file", "--only", "linear_small")
-    assert code == 1 and err.endswith(f"--out {tmp_path / 'file'}: no folder can be there (File exists)\n")

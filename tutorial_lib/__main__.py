@@ -70,10 +70,14 @@ def _parser() -> argparse.ArgumentParser:
     kernel.set_defaults(run=_kernel)
 
     record = commands.add_parser("record", help="record the workloads of the chapters on this machine")
+    record.add_argument("--only", metavar="NAME[,NAME]", help="these workloads alone, or groups of them")
     record.add_argument(
-        "--out", required=True, type=Path, metavar="DIR", help="the folder to write the traces to"
+        "--out", type=Path, metavar="DIR", help="the folder to write to (default: recordings/MACHINE)"
     )
-    record.add_argument("--only", metavar="NAME", help="record this workload alone")
+    record.add_argument("--minutes", type=float, metavar="M", help="begin no more workloads after M minutes")
+    record.add_argument(
+        "--check", type=Path, metavar="DIR", help="record nothing; say what is wrong with this recording"
+    )
     record.set_defaults(run=_record)
     return parser
 
@@ -188,42 +192,44 @@ def _names(given: Sequence[str]) -> list[str]:
 def _record(chosen: argparse.Namespace) -> Iterator[str]:
     from tqdm import tqdm
 
-    from tutorial_lib import measure
+    from tutorial_lib import measure, recordings
 
-    problem = measure.cuda_problem()
-    device = "cpu" if problem else "cuda"
-    workloads = _workloads(device, measure.best_dtype(device))
-    if chosen.only is not None:
-        if chosen.only not in workloads:
-            raise ValueError(f"--only {chosen.only}: no such workload; known: {', '.join(workloads)}")
-        workloads = {chosen.only: workloads[chosen.only]}
-    try:
-        chosen.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out {chosen.out}: no folder can be there ({error.strerror})") from None
-    if problem:
+    if chosen.check is not None:
+        yield from _checked(chosen.check)
+        return
+    wanted = recordings.chosen(tuple(workloads().values()), chosen.only)
+    folder = chosen.out or Path("recordings", recordings.machine_name())
+    if problem := measure.cuda_problem():
         print(f"on the CPU, since {units.plain(problem)}", file=sys.stderr)
-    for name, config in tqdm(workloads.items(), file=sys.stderr, unit="trace"):
-        call, inputs = config.build(device), config.inputs(device)
-        path = chosen.out / f"{name}-{device}.json.gz"
-        trace = measure.record(
-            lambda call=call, inputs=inputs: call(*inputs), path, label=name, device=device
-        )
-        yield f"{path}: {config}, {len(trace.events):,} events"
+    told, made = [], recordings.record(folder, wanted, minutes=chosen.minutes)
+    try:
+        for entry in tqdm(made, total=len(wanted), file=sys.stderr, unit="workload"):
+            told.append(entry.status)
+            yield units.plain(str(entry))
+    except KeyboardInterrupt:
+        raise RuntimeError(f"interrupted; the same command goes on from {folder}") from None
+    counts = ", ".join(f"{told.count(status)} {status}" for status in dict.fromkeys(told))
+    yield f"{folder}: {counts}"
 
 
-def _workloads(device: str, dtype: str) -> dict[str, object]:
-    """The workloads of chapters 1 to 3; what is large on a GPU would take a CPU seconds, so less is."""
-    from tutorial_lib.models import GeGLUMLP, Linear, MatmulAdd
+def _checked(folder: Path) -> Iterator[str]:
+    from tutorial_lib import recordings
 
-    large, rows = (4096, 8192) if device == "cuda" else (1024, 1024)
-    return {
-        "matmul_add_small": MatmulAdd(64, dtype),
-        "matmul_add_large": MatmulAdd(large, dtype),
-        "linear_small": Linear(1024, 32, 64, dtype=dtype),
-        "linear_large": Linear(rows, 768, 3072, dtype=dtype),
-        "geglu_mlp": GeGLUMLP(batch=64 if device == "cuda" else 4, dtype=dtype),
-    }
+    found = recordings.problems(folder)
+    yield from map(units.plain, found)
+    if found:
+        raise ValueError(f"{folder}: {len(found)} problem{'s' * (len(found) > 1)}, as listed")
+    manifest = recordings.read_manifest(folder)
+    done = sum(entry.status == "recorded" for entry in manifest.entries)
+    counted = f"{done} of {len(manifest.entries)} workloads recorded"
+    yield f"{folder}: whole; {counted} on {units.plain(manifest.card)}"
+
+
+def workloads() -> dict[str, object]:
+    """The workloads of the chapters for this machine, by name."""
+    from tutorial_lib import recordings
+
+    return recordings.workloads()
 
 
 # ------------------------------------------------------------------------------------------------- output

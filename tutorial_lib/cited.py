@@ -42,7 +42,7 @@ class Cited:
     @property
     def source(self) -> str:
         """Title, date and address of the post."""
-        return _SOURCES[self.part]
+        return source(self.part)
 
     @property
     def text(self) -> str:
@@ -70,6 +70,16 @@ def cited(key: str) -> Cited:
     if key not in known:
         raise KeyError(f"no cited figure {key!r}; known: {', '.join(known)}")
     return known[key]
+
+
+def all_figures() -> tuple[Cited, ...]:
+    """Every published figure, in the order of the file."""
+    return tuple(_figures().values())
+
+
+def source(part: int | str) -> str:
+    """Title, date and address of this part of the series, 1 to 3; KeyError for another."""
+    return _SOURCES[str(part)]
 
 
 def table(*keys: str) -> pd.DataFrame:

@@ -1,8 +1,9 @@
 """The only module that runs anything: record a trace, time a call, add up its memory, measure this machine.
 
 `record` gives counts and order, `bench` gives time (the profiler is off), `measured_memory` bytes without a
-clock, `calibrate` the machine's rates. All run on the GPU where one works and on the CPU otherwise, with torch
-2.11 to 2.15. Several GPUs, other accelerators and energy are not covered.
+clock, `draw` energy and clocks where the machine tells them, `calibrate` the machine's rates. All run on the
+GPU where one works and on the CPU otherwise, with torch 2.11 to 2.15. Several GPUs and other accelerators are
+not covered.
 
 Kineto, the library under torch.profiler, writes start and stop lines to the process's stderr. `record` holds
 those lines back; `KINETO_LOG_LEVEL=99` in the environment does the same for any other profile, if it is set
@@ -19,6 +20,7 @@ import logging
 import os
 import platform
 import statistics
+import subprocess
 import tempfile
 import time
 import timeit
@@ -555,6 +557,181 @@ def _memory_on_gpu(call: Callable[[], object]) -> Memory:
     )
 
 
+# ------------------------------------------------------------------------------------------------------- draw
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What the processor drew and how it clocked while one call was repeated; None is what it does not say.
+
+    `energy_j` is for one call, idle power and, on a CPU, everybody else's work included; `power_w` is the
+    mean. Clocks and temperature are medians of readings taken while work was queued. `missing` says why
+    something is None.
+    """
+
+    energy_j: float | None = None
+    power_w: float | None = None
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    calls: int = 0
+    source: str | None = None
+    missing: str | None = None
+
+
+def draw(step: Step, *, device: str | None = None, seconds: float = 1.0) -> Draw:
+    """Repeat `step()` for about `seconds` and read energy, power and clocks: NVML or nvidia-smi, or RAPL.
+
+    NVML's counter of energy moves every 20 to 100 ms, so less than a second is coarse. A machine that can be
+    asked nothing runs nothing.
+    """
+    if not 0 < seconds < 3600:
+        raise ValueError(f"seconds must be more than 0 and less than an hour, got {seconds}")
+    kind = _kind(device)
+    meter, missing = _meter(kind)
+    if meter is None:
+        return Draw(missing=missing)
+    readings, calls, before_j, start = [], 0, meter.energy_j(), time.perf_counter()
+    block_s, block = seconds / 10, 1
+    while (passed_s := time.perf_counter() - start) < seconds:
+        for _ in range(block):
+            step()
+        readings.append(meter.reading())  # the calls above are still in the GPU's queue
+        _synchronize(kind)
+        calls += block
+        block = max(1, int(block_s * calls / (time.perf_counter() - start)))
+    after_j, passed_s = meter.energy_j(), time.perf_counter() - start
+    joules = None if before_j is None or after_j is None else meter.spent_j(before_j, after_j)
+    found = {name: _median_of(readings, name) for name in _READINGS}
+    if joules is not None:
+        found["power_w"] = joules / passed_s
+    energy_j = None if joules is None else joules / calls
+    return Draw(energy_j, calls=calls, source=meter.source, missing=missing, **found)
+
+
+_READINGS = ("power_w", "sm_clock_mhz", "memory_clock_mhz", "temperature_c")
+
+
+def _median_of(readings: Sequence[dict[str, float]], name: str) -> float | None:
+    values = [reading[name] for reading in readings if reading.get(name) is not None]
+    return statistics.median(values) if values else None
+
+
+def _meter(kind: str) -> tuple[object | None, str | None]:
+    """What can be asked here, and what is missing."""
+    if kind == "cpu":
+        found = _Rapl.find()
+        return found, "RAPL tells no clock" if found else "no RAPL counter that this user may read"
+    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
+    if uuid is None:
+        return None, "torch does not tell the card's UUID, so that another card might be read"
+    name = f"GPU-{uuid}"
+    try:
+        return _Nvml.find(name), None
+    except Exception as error:  # not installed, no driver, a driver of another version, a slice of a card
+        no_nvml = f"NVML: {(str(error).splitlines() or [type(error).__name__])[0]}; pip install nvidia-ml-py"
+    try:
+        meter = _Smi(name)
+        meter.reading()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return None, f"{no_nvml}; nvidia-smi: {(str(error).splitlines() or [type(error).__name__])[0]}"
+    return meter, f"energy: {no_nvml}"
+
+
+@dataclass(frozen=True)
+class _Nvml:
+    """NVIDIA's management library through pynvml; what a card does not support is left out."""
+
+    nvml: object
+    handle: object
+    source: str = "NVML"
+
+    @classmethod
+    def find(cls, uuid: str) -> _Nvml:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an older distribution of this name says that it is deprecated
+            import pynvml
+        pynvml.nvmlInit()
+        return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid))
+
+    def energy_j(self) -> float | None:
+        counted = self._asked("nvmlDeviceGetTotalEnergyConsumption")  # mJ since the driver was loaded
+        return None if counted is None else counted / 1e3
+
+    def spent_j(self, before_j: float, after_j: float) -> float:
+        return after_j - before_j
+
+    def reading(self) -> dict[str, float | None]:
+        milliwatts = self._asked("nvmlDeviceGetPowerUsage")
+        return {
+            "power_w": None if milliwatts is None else milliwatts / 1e3,
+            "sm_clock_mhz": self._asked("nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": self._asked("nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_MEM),
+            "temperature_c": self._asked("nvmlDeviceGetTemperature", self.nvml.NVML_TEMPERATURE_GPU),
+        }
+
+    def _asked(self, function: str, *arguments: object) -> float | None:
+        try:
+            return getattr(self.nvml, function)(self.handle, *arguments)
+        except self.nvml.NVMLError:
+            return None
+
+
+@dataclass(frozen=True)
+class _Smi:
+    """The nvidia-smi command, which comes with the driver; it tells no energy."""
+
+    uuid: str
+    source: str = "nvidia-smi"
+
+    def energy_j(self) -> None:
+        return None
+
+    def reading(self) -> dict[str, float | None]:
+        asked = "power.draw,clocks.sm,clocks.mem,temperature.gpu"
+        command = ["nvidia-smi", "-i", self.uuid, f"--query-gpu={asked}", "--format=csv,noheader,nounits"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        values = done.stdout.strip().split(",")
+        if len(values) != len(_READINGS):
+            raise ValueError(f"said {done.stdout[:80]!r}")
+        return {name: _number(value) for name, value in zip(_READINGS, values, strict=True)}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:  # [N/A], [Not Supported]
+        return None
+
+
+@dataclass(frozen=True)
+class _Rapl:
+    """The energy counters of a CPU's packages, in Linux' powercap; most systems let only root read them."""
+
+    counters: tuple[tuple[Path, int], ...]  # in µJ, and the value after which each begins again at 0
+    source: str = "RAPL, all packages"
+
+    @classmethod
+    def find(cls, folder: Path = Path("/sys/class/powercap")) -> _Rapl | None:
+        found = []
+        for zone in sorted(folder.glob("intel-rapl:*")):
+            if zone.name.count(":") == 1:  # a package; intel-rapl:0:1 is a part of one
+                with suppress(OSError, ValueError):
+                    int((zone / "energy_uj").read_text())
+                    found.append((zone / "energy_uj", int((zone / "max_energy_range_uj").read_text())))
+        return cls(tuple(found)) if found else None
+
+    def energy_j(self) -> tuple[float, ...]:
+        return tuple(int(counter.read_text()) / 1e6 for counter, _ in self.counters)
+
+    def spent_j(self, before_j: Sequence[float], after_j: Sequence[float]) -> float:
+        pairs = zip(before_j, after_j, self.counters, strict=True)
+        return sum(b - a if b >= a else b - a + most / 1e6 for a, b, (_, most) in pairs)
+
+    def reading(self) -> dict[str, float | None]:
+        return {}
+
+
 # -------------------------------------------------------------------------------------------------- calibrate
 
 
@@ -664,7 +841,11 @@ def _has_tf32() -> bool:
 
 
 def _gemm_rate(name: str, kind: str, seconds: float) -> tuple[float, int]:
-    """The best FLOP/s of [n, n] @ [n, n] and its n."""
+    """The best FLOP/s of [n, n] @ [n, n] and its n, the second factor as it is and transposed.
+
+    A library may have a good kernel for one layout only: on CPUs without matrix units, for 16-bit types, the other is
+    ten times as slow.
+    """
     sizes = (256, 512, 1024, 2048) if kind == "cpu" else (1024, 2048, 4096, 8192, 16384)
     dtype = torch.float32 if name == "tfloat32" else getattr(torch, name)
     best = (0.0, 0)
@@ -672,7 +853,8 @@ def _gemm_rate(name: str, kind: str, seconds: float) -> tuple[float, int]:
         for n in sizes:
             try:
                 a, b = (torch.randn(n, n, device=kind).to(dtype) for _ in range(2))
-                fastest_s = _fastest_s(lambda a=a, b=b: torch.mm(a, b), kind, seconds / len(sizes))
+                ways = (lambda a=a, b=b: torch.mm(a, b), lambda a=a, b=b: torch.mm(a, b.t()))
+                fastest_s = min(_fastest_s(way, kind, seconds / len(sizes) / 2) for way in ways)
             except torch.OutOfMemoryError:  # a small card, or a busy one
                 if not best[1]:
                     raise
