@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport MPLBACKEND PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help env book test outputs address clean
+.PHONY: help env book test outputs claims address clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +48,10 @@ test: $(STAMP) ## unit tests, then every chapter cell by cell against its stored
 
 outputs: $(STAMP) ## run the chapters and store their outputs: all, or CHAPTER=book/linear.ipynb
 	@$(PY) tools/outputs.py $(CHAPTER)
+
+claims: $(STAMP) ## check the published claims here, store the outcome and write the ledger's page
+	@$(PY) -m pytest -q -m claims --claims-json tutorial_lib/data/claims_checked.json
+	@$(PY) tools/claims.py
 
 address: $(STAMP) ## show the repository's address; set it with URL=https://github.com/OWNER/NAME, unset with URL=
 	@$(PY) tools/address.py $(if $(filter command,$(origin URL)),'$(URL)')

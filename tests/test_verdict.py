@@ -411,3 +411,12 @@ def test_operators_nested_without_end_are_graded_in_time():
     # Had each of the 20,000 looked up its own way to the root, that would be 200 million looks.
     deep = [bar("a::b", n, 80_000 - 2 * n) for n in range(20_000)]
     assert verdict(guess(operators=["c::d"]), trace.from_events(deep)).differences
+
+
+def test_a_list_whose_dtype_is_not_recorded_hides_bytes_and_no_flops():
+    cat = bar("aten::cat", 60, 10, **{"Input Dims": [[[8, 2], [8, 4]], []], "Input type": ["TensorList", "Scalar"]})
+    both = on_cpu(lambda start: [shaped("aten::mm", start, 30, [[8, 4], [4, 2]]), cat | {"ts": start + 40}])
+    told = predict.predict([cost.matmul(8, 4, 2, "float32"), cost.copy(48, "float32")], LAPTOP)
+    # 2 · 8 · 4 · 2 FLOPs; whether the lists are float32 no trace says
+    found = verdict(told, both, only=("FLOPs", "bytes")).table().set_index("quantity")
+    assert list(found["result"]) == [AGREES, NOT_MEASURED] and "cat" in found.at["bytes", "where_to_look"]

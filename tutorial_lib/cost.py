@@ -385,6 +385,13 @@ def operator(
     return rule(call) if call else None
 
 
+def multiplies(name: str) -> bool:
+    """Whether an aten operator may have FLOPs; so it may when it is not known here."""
+    short = name.removeprefix("aten::").split(".")[0]
+    rule = _rule(short)
+    return rule is None or rule in (*_PRODUCTS, _attention_call, _attention_backward, _convolution)
+
+
 def _rule(name: str) -> "_Rule | None":
     if name in _RULES or name in _POINTWISE:
         return _RULES.get(name, _pointwise_call)
@@ -1037,6 +1044,7 @@ def _attention_backward(call: _Call) -> Work | None:
     return _attention_gradients(f"aten::{call.name}", qkv[0].dtype, shapes, causal=causal, read_bytes=read)
 
 
+_PRODUCTS = (_mm, _added_mm, _matmul, _linear, _dot, _mv, _addmv, _narrow_mm)
 _RULES = {
     **dict.fromkeys(("mm", "bmm"), _mm),
     **dict.fromkeys(("addmm", "addmm_", "baddbmm", "baddbmm_", "_addmm_activation"), _added_mm),

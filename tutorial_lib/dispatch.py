@@ -239,6 +239,7 @@ def _blas_reads(matrix: Layout) -> bool:
 _FILLS = {
     "aten::zeros": "aten::zero_", "aten::zeros_like": "aten::zero_", "aten::new_zeros": "aten::zero_",
     "aten::ones": "aten::fill_", "aten::ones_like": "aten::fill_", "aten::new_ones": "aten::fill_",
+    "aten::arange": "aten::fill_", "aten::scalar_tensor": "aten::fill_",
     "aten::full": "aten::fill_", "aten::full_like": "aten::fill_", "aten::new_full": "aten::fill_",
     "aten::rand": "aten::uniform_", "aten::rand_like": "aten::uniform_",
     "aten::randn": "aten::normal_", "aten::randn_like": "aten::normal_",

@@ -374,11 +374,12 @@ def _costed(case: _Case, quantity: str, predicted: int | None, of: Callable[[Wor
             quantity, predicted, "record with shapes=True: the trace holds no shapes to count from"
         )
     counted = [step.works for step in case.steps]
-    if unknown := [name for works in counted for name, work in works if work is None]:
+    needed = cost.multiplies if quantity == "FLOPs" else lambda name: True
+    if unknown := [name for works in counted for name, work in works if work is None and needed(name)]:
         names = _some([_short(name) for name in dict.fromkeys(unknown)])
         many = f"{len(unknown)} of {sum(map(len, counted))} operators that work have no known cost: {names}"
         return _not_measured(quantity, predicted, many)
-    totals = [sum(of(work) for _, work in works) for works in counted]
+    totals = [sum(of(work) for _, work in works if work is not None) for works in counted]
     return _counted(case, quantity, predicted, totals, lambda step: _by_operator(case, step, quantity, of))
 
 
@@ -425,7 +426,8 @@ def _by_operator(case: _Case, step: _Step, quantity: str, of: Callable[[Work], i
     """Where the sum comes from, operator by operator; against the model's items only where the two differ."""
     traced, predicted, write = Counter(), Counter(), _WRITE[quantity]
     for _, work in step.works:
-        traced[work.operator] += of(work)
+        if work is not None:
+            traced[work.operator] += of(work)
     for item in case.prediction.items:
         predicted[item.work.operator] += of(item.work)
     if not case.prediction.items:
