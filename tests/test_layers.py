@@ -12,13 +12,13 @@ PACKAGE = Path(__file__).resolve().parent.parent / "tutorial_lib"
 LAYERS = ("units", "cost", "hardware", "kernel_names", "kernel_time", "kernel_time_gemm", "kernel_time_memory",
           "predict", "op_times", "cited", "trace", "timeline",
           "compiled", "models", "attention", "dispatch", "sdpa", "offline_gpu", "offline_gpu_child", "measure", "liger",
-          "verdict", "figures", "diagnose", "compare", "report", "doctor", "__main__")
+          "verdict", "figures", "accuracy", "diagnose", "compare", "report", "doctor", "__main__")
 MAY_IMPORT = {
     "torch": {"models", "attention", "dispatch", "sdpa", "offline_gpu", "offline_gpu_child", "measure", "liger",
               "doctor"},
     "triton": {"offline_gpu_child", "measure", "liger"},
     "liger_kernel": {"liger"},
-    "matplotlib": {"figures"},
+    "matplotlib": {"figures", "accuracy"},
 }
 MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
 
