@@ -435,6 +435,15 @@ def test_a_gpu_comes_before_a_cpu_and_a_card_can_be_named(made, tmp_path):
     assert [r.name for r in recordings.load_all(tmp_path)] == ["small", "plain"]
 
 
+def test_a_chapter_without_a_gpu_shows_the_newest_recording_of_one_or_nothing(made, tmp_path, monkeypatch):
+    assert recordings.from_a_gpu("small", tmp_path) is None
+    on_cpu = recordings.load("small", folder=tmp_path)
+    old, new = (replace(on_cpu, kind="cuda", card="T4", date=f"2026-01-0{day}") for day in (1, 2))
+    monkeypatch.setattr(recordings, "load_all", lambda folder: (on_cpu, new, old))
+    assert recordings.from_a_gpu("small") is new and recordings.from_a_gpu("plain") is None
+    assert str(new).startswith("small: ") and "recorded on T4" in str(new) and "2026-01-02" in str(new)
+
+
 def test_nothing_recorded_is_an_empty_table_and_an_error_that_says_how_to(tmp_path):
     assert recordings.available(tmp_path).empty and recordings.load_all(tmp_path) == ()
     with pytest.raises(RecordingError, match="none at all.*python -m tutorial_lib record --only small"):

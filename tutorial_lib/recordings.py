@@ -881,8 +881,11 @@ class Recording:
                 pass
         return self.ceilings
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.warm}; recorded on {self.machine}"
+
     def __repr__(self) -> str:
-        return f"Recording({self.name}: {self.warm}; recorded on {self.machine})"
+        return f"Recording({self})"
 
 
 def folders(folder: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
@@ -915,6 +918,12 @@ def load(name: str, card: str | None = None, folder: str | os.PathLike[str] | No
             f" make one with: python -m tutorial_lib record --only {name}"
         )
     return _recording(*max(found, key=lambda f: (f[1].kind == "cuda", f[2].date or "")))
+
+
+def from_a_gpu(name: str, folder: str | os.PathLike[str] | None = None) -> Recording | None:
+    """The newest recording of this workload on a GPU; None while nobody has contributed one."""
+    found = [r for r in load_all(folder) if r.kind == "cuda" and r.name == name]
+    return max(found, key=lambda r: r.date, default=None)
 
 
 def _recording(folder: Path, manifest: Manifest, entry: Entry) -> Recording:
