@@ -248,6 +248,18 @@ def test_a_copy_is_hidden_when_the_program_did_not_ask_for_it():
     assert "float32 to float16" in row.evidence and row.won_us == 7
 
 
+def test_on_a_cpu_a_copy_is_hidden_too_and_the_bias_of_a_product_is_none():
+    copy = dict(shapes=[[64, 64], [64, 64], []], dtypes=["float", "float", ""])
+    events = [
+        operator("aten::masked_fill", 0, 30), operator("aten::copy_", 2, 7, **copy),
+        operator("aten::addmm", 50, 30, [[64], [64, 64], [64, 64]], ["float"] * 3),
+        operator("aten::copy_", 51, 5, **copy),
+    ]  # fmt: skip
+    (row,) = found(from_events([step(1, 0, 200), *events]), "hidden copy").itertuples()
+    assert row.where == "aten::copy_ inside aten::masked_fill [64, 64]" and row.won_us == 7
+    assert "underscore" in row.remedy
+
+
 def test_a_chain_of_pointwise_kernels_wins_what_fusion_would_not_move():
     one = dict(shapes=[[1024, 1024], [1024, 1024]], dtypes=["float", "float"])
     trace = from_events([
@@ -329,3 +341,12 @@ def test_a_trace_with_next_to_nothing_has_tables_without_rows():
             (case.window_us[1] - case.window_us[0])
         )
         assert len(diagnose.by_kernel(case)) <= 1 and diagnose.by_operator(case).empty
+
+
+def test_no_more_can_be_won_than_the_step_takes():
+    # three streams, three products of 900 µs at the same time, in a step of 1000: each could win over 700
+    items = [row for i in range(3) for row in (launch(2 + i, i), kernel(TGEMM, 20, 900, i, stream=i))]
+    shapes = [[4096, 4096], [4096, 4096]]
+    trace = from_events([step(1, 0, 1000), operator("aten::mm", 0, 9, shapes, ["c10::BFloat16"] * 2), *items], **H100)
+    won_us = diagnose.findings(trace)["won_us"]
+    assert won_us.max() == 1000 and diagnose.by_operator(diagnose.case(trace))["won_us"].max() > 1000

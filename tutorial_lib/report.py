@@ -234,7 +234,7 @@ def _notes(found: diagnose.Case) -> Iterator[str]:
     if found.on_gpu:
         unlinked = int(items["launch"].isna().sum())
         if unlinked:
-            yield f"{unlinked:,} of {len(items):,} kernels and copies have no launch in the file"
+            yield f"without a launch in the file: {unlinked:,} of {len(items):,} kernels and copies"
         graph = int(
             (items["operator"].isna() & items["launch"].astype(str).str.contains("GraphLaunch")).sum()
         )
@@ -242,8 +242,9 @@ def _notes(found: diagnose.Case) -> Iterator[str]:
             yield f"{graph:,} of {len(items):,} came from graph launches: no operator, no shapes"
         outside = len(found.every) - len(items)
         if outside and found.step is None:
-            yield (f"{outside:,} kernels and copies were launched outside of the steps: those that ran then"
-                   " count in where the time goes, and in nothing else")  # fmt: skip
+            what = "kernels and copies were" if outside > 1 else "kernel or copy was"
+            yield (f"{outside:,} {what} launched outside of the steps: what ran then counts in where the time"
+                   " goes, and in nothing else")  # fmt: skip
         if (found.trace.events["kind"] == "python").any():
             yield "stacks were recorded, which slows the CPU: without them the GPU waits less for launches"
         yield from _profiler(found)
@@ -415,7 +416,7 @@ def _verdict_title(report: Report) -> str:
     whole_us = report.kernels["total_us"].sum()
     share = rows["total_us"][rows["bytes_moved"].notna()].sum() / whole_us if whole_us else 0.0
     if report.card is None:
-        whose = "the card's rates are not known: --on CARD takes another's" if report.on_gpu else (
+        whose = "the card's rates are not known: --on CARD for another's" if report.on_gpu else (
             "a CPU's rates are not in the trace")  # fmt: skip
         return f"Operators and what they reached ({100 * share:.0f} % of that time): no band, {whose}"
     return (
