@@ -54,9 +54,9 @@ def test_costs_by_hand_are_what_dispatch_finds(variant, sizes):
     config = Attention(variant=variant, **sizes)
     for device in (A100, CPU):
         found = dispatch.work(config.build("meta"), *config.inputs("meta"), on=device)
-        assert [(w.operator, w.cost) for w in found] == [
-            (w.operator, w.cost) for w in config.costs(device.kind)
-        ]
+        alone = sizes == {} and device is A100  # elsewhere heads of one are squeezed, and copies are views
+        said = [(w.operator, w.cost, w.shapes if alone else ()) for w in config.costs(device.kind)]
+        assert said == [(w.operator, w.cost, w.shapes if alone else ()) for w in found]
 
 
 @pytest.mark.parametrize("backend", ["flash", "efficient", "cudnn", "math"])

@@ -1,4 +1,4 @@
-"""What the series concludes about attention (E11, E14, E16, E19, E25), where no model of attention is needed.
+"""What the series concludes about attention (E11, E14, E16, E19, E25), apart from the models of attention.
 
 E15 and E17 are with the claims they belong to, in test_claims_attention.py; E12 and E13 need a GPU.
 """
@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tutorial_lib import cost, hardware, kernel_names, measure, timeline
+from tutorial_lib import cost, dispatch, hardware, kernel_names, measure, predict, timeline
+from tutorial_lib.attention import Attention
 from tutorial_lib.cited import cited
 
 A100 = hardware.find("A100")
@@ -53,6 +54,19 @@ def test_the_traffic_of_the_math_backend_takes_longer_than_its_products_without_
 
 
 @pytest.mark.claims("E16")
+def test_with_what_kernels_lose_the_products_and_the_rest_of_the_math_backend_take_about_as_long():
+    config = Attention(variant="sdpa", backend="math")
+    work = dispatch.work(config.build(), *config.inputs("meta"), on=A100)
+    products = [w for w in work if w.kind == "gemm"]
+    rest = [w for w in work if w.kind != "gemm"]
+    assert {w.dtype for w in products} == {"float32"}
+    parts = [predict.predict(part, A100).typical_us for part in (products, rest)]
+    assert 0.7 < parts[0] / parts[1] < 1.4
+    found = predict.predict(work, A100)
+    assert found.low_us < cited("C52").time_us < found.high_us
+
+
+@pytest.mark.claims("E16")
 @pytest.mark.parametrize(("allowed", "dtype"), [(False, "float"), (True, "c10::BFloat16")])
 def test_float32_products_in_the_math_backend_are_a_default_that_a_switch_changes(allowed, dtype, tmp_path):
     before = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
@@ -78,10 +92,14 @@ def test_the_scores_are_explained_at_a_length_of_which_no_run_is_published():
     assert all("1024" in shape and "4096" not in shape for shape in run)
     assert 4096**2 / SEQ**2 == 16  # 16.8 against 1.05 million a head
     assert cited("C65").value * 1e6 == pytest.approx(4096**2, rel=0.05)
+    found = predict.predict(Attention().costs(), A100)
+    assert found.bytes_moved / A100.bytes_per_s > 10 * found.flops / A100.rate("bfloat16")  # at 1024
 
 
 @pytest.mark.claims("E25")
-def test_a_name_that_says_f16_belongs_to_a_run_in_bfloat16():
+def test_a_name_that_says_f16_belongs_to_a_run_in_bfloat16_and_the_products_names_say_bf16():
+    for key in ("C17", "C28", "C60.name"):
+        assert (kernel_names.decode(cited(key).value).dtype, cited(key).dtype) == ("bfloat16", "bfloat16")
     name = cited("C62.name")
     assert ("wmma_f16" in name.value, name.dtype) == (True, "bfloat16")
     assert kernel_names.decode(name.value).dtype is None  # which is why the library reads no dtype from it

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from tutorial_lib import (
+    claims,
     cost,
     dispatch,
     hardware,
@@ -25,6 +26,7 @@ from tutorial_lib import (
     offline_gpu,
     predict,
     timeline,
+    units,
 )
 from tutorial_lib.cited import cited
 
@@ -174,6 +176,24 @@ def test_other_strides_compile_once_more_and_give_the_right_result():
     assert made == [1, 2, 2, 2]
 
 
+def test_the_band_in_the_prediction_for_one_linear_is_that_of_the_model():
+    config = models.Linear(1024, 32, 64, dtype="bfloat16")
+    found = predict.predict(dispatch.work(config.build("meta"), *config.inputs("meta"), on=A100), A100)
+    assert found.work_items == cited("C27").value
+    assert units.band(found.low_us, found.high_us) in claims.claim("C27").prediction
+
+
+@with_compiler
+@pytest.mark.claims("C31")
+def test_the_generated_program_does_assert_the_strides_of_its_inputs():
+    """Which may be what the claim goes back to; the guards see other strides before it is called."""
+    from torch._inductor.utils import run_and_get_code
+
+    torch._dynamo.reset()
+    _, (program, *_) = run_and_get_code(torch.compile(LINEAR.build()), *LINEAR.inputs())
+    assert "assert_size_stride(arg2_1, (1024, 32), (32, 1)" in program
+
+
 @pytest.mark.claims("C32")
 @pytest.mark.parametrize(
     ("key", "config"), [("C17", models.MatmulAdd(4096)), ("C28", LINEAR)], ids=["matmul", "linear"]
@@ -263,6 +283,7 @@ def test_the_published_times_of_the_products_are_possible_and_inside_the_predict
     assert 100 * rate / A100.rate("bfloat16") == pytest.approx(share, abs=0.5)
     found = predict.predict([product], A100)
     assert found.limit_us < found.low_us < time_us < found.high_us
+    assert units.band(found.low_us, found.high_us).removesuffix(" µs") in claims.claim("C36").finding
 
 
 @pytest.mark.claims("C38")
@@ -419,7 +440,7 @@ def lanes(code) -> set[int]:
 
 
 @with_liger
-@pytest.mark.claims("C44")
+@pytest.mark.claims("C44", "E21")
 def test_the_columns_and_the_block_are_constants_of_ligers_compilation():
     from liger_kernel.ops import geglu
 
@@ -428,7 +449,7 @@ def test_the_columns_and_the_block_are_constants_of_ligers_compilation():
 
 
 @with_liger
-@pytest.mark.claims("E8")
+@pytest.mark.claims("C44", "E8")
 def test_liger_brings_source_and_no_binary_and_one_launch_for_all_cards(codes):
     import liger_kernel
     import triton

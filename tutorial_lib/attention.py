@@ -252,32 +252,37 @@ def _qkv(config, q_len: int, kv_len: int, device) -> tuple[Tensor, ...]:
 def _written_out(config, q_len: int, kv_len: int, *, masked: bool) -> tuple[Work, ...]:
     batch, width, dtype = config.batch * config.heads, config.head_dim, config.dtype
     scores = {"elements": batch * q_len * kv_len, "dtype": dtype, "reads": 1}
-    weights = cost.softmax(batch * q_len, kv_len, dtype)
+    flat = config.variant == "additive"  # baddbmm takes batch and heads as one
+    shape = (batch, q_len, kv_len) if flat else (config.batch, config.heads, q_len, kv_len)
+    weights = replace(cost.softmax(batch * q_len, kv_len, dtype), shapes=(shape,))
     return (
         *_repeated(config, kv_len),
-        *_scores(config, q_len, kv_len, scores, masked=masked),
+        *_scores(config, q_len, kv_len, scores, shape, masked=masked),
         weights,
         _bmm(batch, q_len, kv_len, width, dtype),
     )
 
 
-def _scores(config, q_len: int, kv_len: int, scores: dict, *, masked: bool) -> list[Work]:
+def _scores(
+    config, q_len: int, kv_len: int, scores: dict, shape: tuple[int, ...], *, masked: bool
+) -> list[Work]:
     """From q and k to scaled scores with what is to be hidden at -inf."""
     batch, width, dtype = config.batch * config.heads, config.head_dim, config.dtype
     if config.variant == "additive":
         # As in Linear on a CPU: the addend is spread over the output, and the GEMM adds to what is there.
         spread = cost.copy(scores["elements"], dtype, read_elements=q_len * kv_len)
-        return [spread, cost.baddbmm(q_len, width, kv_len, dtype, batch=batch)]
+        return [replace(spread, shapes=(shape, (q_len, kv_len))), cost.baddbmm(q_len, width, kv_len, dtype, batch=batch)]
     product, scaled = _bmm(batch, q_len, width, kv_len, dtype), cost.pointwise("aten::mul", **scores)
-    items = [product, scaled]
+    items = [product, replace(scaled, shapes=(shape,))]
     if config.variant == "scaled_query":
-        query = scores | {"elements": batch * q_len * width}
-        items = [cost.pointwise("aten::mul", **query), product]
+        query = cost.pointwise("aten::mul", **scores | {"elements": batch * q_len * width})
+        items = [replace(query, shapes=((*shape[:-1], width),)), product]
     if masked and config.variant == "naive":  # masked_fill copies and then fills the copy
-        items.append(cost.copy(scores["elements"], dtype))
+        items.append(replace(cost.copy(scores["elements"], dtype), shapes=(shape, shape)))
     if masked:
         fill = cost.pointwise("aten::masked_fill_", flops_per_element=0, **scores)
-        items.append(replace(fill, cost=fill.cost + Cost(0, q_len * kv_len)))  # a mask of one byte each
+        shapes = (shape, (q_len, kv_len))  # the mask has one byte each, for all heads the same
+        items.append(replace(fill, cost=fill.cost + Cost(0, q_len * kv_len), shapes=shapes))
     return items
 
 
