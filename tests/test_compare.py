@@ -126,3 +126,9 @@ def test_the_rest_of_a_long_table_is_summed_up():
     text = str(compare(job(100, 0), job(60, 2), top=1))
     # of −40 and +40 µs one row is shown, and the other is the rest
     assert "and 1 more rows" in text
+
+
+def test_a_device_with_an_endless_name_does_not_flood_the_screen():
+    before, after = (from_events([event("cpu_op", "aten::mm", 0, 9)], deviceProperties=[{"id": 0, "name": name * 9999}])
+                     for name in "ab")  # fmt: skip
+    assert max(map(len, str(compare(before, after)).splitlines())) < 1000

@@ -183,3 +183,10 @@ def test_measured_rates_are_what_the_largest_tile_reaches():
     # 10⁶ µs · 2·8192³ FLOPs / 312 TFLOP/s = 3524 µs; rounds, starts and ends come on top
     assert 3524 <= estimate(work, mine).typical_us < 1.25 * 3524
     assert "measured on this machine" in estimate(work, mine).source
+
+
+@pytest.mark.parametrize("tile", ["128x0", "0x128", "0x0"])
+def test_a_name_with_an_empty_tile_says_nothing_about_the_tile(tile):
+    work = cost.matmul(512, 512, 512, "bfloat16")
+    named = estimate(work, A100, ran=[Ran(f"cutlass_80_tensorop_bf16_s16816gemm_bf16_{tile}_32x4_nn_align8", (9, 9, 1))])
+    assert named.typical_us == estimate(work, A100).typical_us

@@ -189,6 +189,12 @@ def test_read_writes_a_page_and_tables_beside_what_it_prints(capsys, gpu_trace, 
         "findings.csv", "kernels.csv", "operators.csv", "steps.csv", "time.csv"]  # fmt: skip
 
 
+def test_read_does_not_write_over_the_trace(capsys, gpu_trace):
+    text = gpu_trace.read_bytes()
+    code, out, err = run(capsys, "read", gpu_trace, "--html", gpu_trace)
+    assert (code, out) == (1, "") and "is the trace itself; name another file" in err and gpu_trace.read_bytes() == text
+
+
 @pytest.mark.parametrize("option", ["--html", "--csv"])
 def test_a_place_that_cannot_be_written_is_one_line_and_nothing_is_lost(capsys, gpu_trace, tmp_path, option):
     (tmp_path / "folder.html").mkdir()

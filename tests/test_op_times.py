@@ -59,3 +59,21 @@ def test_a_packed_table_is_read_as_well(tmp_path):
     packed = tmp_path / "times.csv.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     assert op_times.read(packed) == op_times.read(path)
+
+
+def test_a_table_that_is_cut_or_no_text_is_one_line(tmp_path):
+    path = tmp_path / "times.csv.gz"
+    for data in (gzip.compress(HEAD.encode() * 9)[:40], b"\x1f\x8b\x08junk", b"\x80\xff"):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="times.csv.gz: is no whole table") as raised:
+            op_times.read(path)
+        assert "\n" not in str(raised.value)
+
+
+def test_lines_that_end_early_nest_deeply_or_claim_the_impossible_are_left_out(tmp_path):
+    bf16 = MM.replace("float", "c10::BFloat16")
+    rows, left_out = op_times.read(table(
+        tmp_path, "A100,aten::mm", f"A100,aten::mm,{'[' * 100_000},x,,,k,1,3.0,s", f"T4,aten::mm,{bf16},k,1,3.0,s",
+    ))  # fmt: skip
+    assert rows == [] and [line.split(":")[0] for line in left_out] == ["line 2", "line 3", "line 4"]
+    assert "ends before input_dims" in left_out[0] and "T4 has no rate for bfloat16" in left_out[2]

@@ -44,6 +44,7 @@ def missing(trace):
 def test_the_text_says_where_the_time_went_and_what_to_do(slow):
     text = str(report.look(slow))
     assert "NVIDIA H100 80GB HBM3" in text and "#0, 1.50 ms on the CPU" in text
+    assert "1 kernel; 1.50 ms in all" in text  # until the step ends, which is after the last event begins
     assert re.search(r"compute +1\.00 ms +66\.7 %", text)
     assert re.search(r"✗ 14 % of FLOP/s +aten::mm \[4096, 4096\] \[4096, 4096\] bfloat16", text)
     assert "GEMM at 14 % of peak, aten::mm" in text and "→ Make M, N and K" in text

@@ -126,6 +126,8 @@ def _read(chosen: argparse.Namespace) -> Iterator[str]:
 
     look = report.look(_trace(chosen.trace, chosen.max_bytes), chosen.step, chosen.on, chosen.top)
     if chosen.html is not None:
+        if chosen.html.is_file() and chosen.html.samefile(chosen.trace):
+            raise ValueError(f"--html {chosen.html}: is the trace itself; name another file to write")
         _write(chosen.html, look.to_html())
     if chosen.csv is not None:
         look.to_csv(chosen.csv)

@@ -214,7 +214,7 @@ def _headline(c: Comparison) -> str:
 def _lines(c: Comparison) -> Iterator[str]:
     yield f"before  {units.plain(c.before)}"
     yield f"after   {units.plain(c.after)}"
-    yield from (f"differs {units.plain(said)}" for said in c.differs)
+    yield from (f"differs {diagnose.cut(units.plain(said), 6 * diagnose.WIDTH)}" for said in c.differs)
     yield ""
     yield _headline(c)
     yield from diagnose.columns(_PARTS_HEAD, _parts_cells(c), left=[0])

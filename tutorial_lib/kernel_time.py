@@ -48,10 +48,18 @@ def tensors(shapes: Sequence, dtypes: Sequence, strides: Sequence | None = None)
 
 @dataclass(frozen=True)
 class Ran:
-    """A kernel that ran, by its name, and its grid of thread blocks where that is known."""
+    """A kernel that ran, by its name, and its grid of thread blocks where that is known.
+
+    What is no grid that a launch takes (a trace may hold anything) counts as not known.
+    """
 
     name: str
     grid: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        sizes = self.grid if isinstance(self.grid, tuple) and 0 < len(self.grid) <= 3 else (0,)
+        if not all(type(size) is int and 0 < size < 2**31 for size in sizes):
+            object.__setattr__(self, "grid", None)
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,10 @@ def estimate(limit_us: float, terms: Mapping[str, float], spread: float, source:
 
     Nothing predicted lies below the limit: a sum under it (or its band) is lifted to it.
     """
-    typical = max(math.fsum(terms.values()), limit_us)
+    whole = math.fsum(terms.values())
+    typical = max(whole, limit_us)
+    if typical > whole:
+        terms = {**terms, "limit": typical - whole}
     low, high = max(typical / spread, limit_us), typical * spread
     return Estimate(limit_us, low, typical, high, terms, source)
 

@@ -244,7 +244,7 @@ def of_name(name: str, capability: tuple[int, int]) -> Kernel | None:
     if re.search(r"\bgemv|gemmSN|gemmk1|\bdot_kernel", name):
         rows = re.search("gemmSN_TN|gemmSN_NN", name)
         return Kernel("vector", vector=rows[0] if rows else "")
-    if said.kind != "gemm" or said.tile is None:
+    if said.kind != "gemm" or said.tile is None or 0 in said.tile:
         return None
     tile = (*said.tile[:2], said.tile[2] if len(said.tile) > 2 else 32)
     aligned = said.alignment or (int(m[1]) if (m := re.search(r"_align(\d)", name)) else 8)

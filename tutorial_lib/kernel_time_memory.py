@@ -184,6 +184,8 @@ _SECTOR, _WARP = 32, 32  # bytes, lanes
 
 def _touched(sizes: Sequence[int], strides: Sequence[int], size: int) -> int:
     """Bytes of the sectors that warps ask for, when 32 neighbours of the innermost loops form a warp."""
+    if 0 in sizes:  # an empty tensor beside one that is not
+        return 0
     lanes = [0]
     for n, stride in zip(sizes, strides, strict=True):
         if len(lanes) >= _WARP:

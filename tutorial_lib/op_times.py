@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -49,7 +50,7 @@ def read(path: str | Path | None = None) -> tuple[list[OpTime], list[str]]:
     for number, line in enumerate(_lines(path), start=2):
         try:
             rows.append(_row(line))
-        except (UnknownHardware, ValueError, TypeError) as why:
+        except (UnknownHardware, ValueError, TypeError, RecursionError) as why:
             left_out.append(f"line {number}: {line['operator']} on {line['card']}: {why}")
     return rows, left_out
 
@@ -61,7 +62,10 @@ _COLUMNS = ("card", "operator", "input_dims", "input_types", "input_strides", "c
 def _lines(path: str | Path | None) -> Iterator[dict[str, str]]:
     where = files("tutorial_lib") / "data" / "op_times.csv.gz" if path is None else Path(path)
     data = where.read_bytes()
-    text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
+    try:
+        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
+    except (EOFError, OSError, zlib.error, UnicodeDecodeError) as why:
+        raise ValueError(f"{where}: is no whole table, as .csv in UTF-8 or .csv.gz ({why}); copy it again") from None
     table = csv.DictReader(io.StringIO(text))
     if missing := [c for c in _COLUMNS if c not in (table.fieldnames or ())]:
         raise ValueError(f"{where}: no column {', '.join(missing)}: a table of operator times has them")
@@ -69,6 +73,8 @@ def _lines(path: str | Path | None) -> Iterator[dict[str, str]]:
 
 
 def _row(line: dict[str, str]) -> OpTime:
+    if lost := [column for column in _COLUMNS if line[column] is None]:
+        raise ValueError(f"the line ends before {lost[0]}")
     on = find(line["card"])
     dims, types, strides, concrete = (json.loads(line[c] or "null") for c in _COLUMNS[2:6])
     ran = tuple(Ran(name) for name in line["kernels"].split(" | "))
@@ -80,6 +86,8 @@ def _row(line: dict[str, str]) -> OpTime:
     if not 0 < time < float("inf"):
         raise ValueError(f"median_us is positive and finite, got {line['median_us']}")
     work = replace(work, dtype=ran_dtype(work, ran))
+    if work.flops:
+        on.rate(work.dtype)  # a card without one cannot have run it
     inputs = tuple(tensors(dims, types, strides))
     return OpTime(line["card"], on, work, inputs, ran, int(line["n"]), time, line["source"])
 

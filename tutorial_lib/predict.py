@@ -57,7 +57,7 @@ class WorkTime:
         return max(adds, key=adds.get) if adds else None
 
 
-_WORK_ITSELF = ("roofline", "memory", "compute")
+_WORK_ITSELF = ("roofline", "memory", "compute", "limit")
 
 
 def terms_for(work: Work, on: Hardware) -> Terms:

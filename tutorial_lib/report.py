@@ -156,7 +156,7 @@ def _facts(found: diagnose.Case) -> dict[str, object]:
         },
         "on_gpu": found.on_gpu,
         "shapes": bool(found.operators["shapes"].notna().any()),
-        "span_us": float(found.trace.events["start_us"].max()),
+        "span_us": float((trace.events["start_us"] + trace.events["duration_us"]).max()),
         "work_items": _counted(items),
         "top": _longest(items, decoded=found.on_gpu),
         "notes": list(trace.notes),
