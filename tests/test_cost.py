@@ -520,3 +520,14 @@ def test_a_norm_over_no_sizes_has_no_cost():
     for text in ("[None]", "[[3]]", "[-3]"):
         values = ["", text, "", "", "1e-05"]
         assert cost.operator("aten::native_layer_norm", shapes, dtypes, concrete=values) is None
+
+
+def test_attention_on_expanded_inputs_of_mixed_dtypes_moves_no_less_than_nothing():
+    # q in float16 gives the size: 4 heads of v are one in memory; no kernel takes such a call, a trace may name it
+    shape, shared = [1, 4, 8, 16], [512, 0, 16, 1]
+    found = cost.operator(
+        "aten::scaled_dot_product_attention", [shape] * 3, ["c10::Half", "c10::Half", "double"],
+        strides=[[512, 128, 16, 1], [512, 128, 16, 1], shared],
+    )  # fmt: skip
+    # q, k, the output 512 elements each, v 128
+    assert found.bytes_moved == (3 * 512 + 128) * 2

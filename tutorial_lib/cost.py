@@ -1015,7 +1015,7 @@ def _attention_call(call: _Call) -> Work | None:
     shapes = [t.shape if heads_first else _swapped(t.shape) for t in qkv]
     mask = call.tensor(mask_at) if mask_at is not None else None
     # What expand made of a tensor (keys shared between heads) is in memory once.
-    unread = sum((t.elements - t.distinct) * itemsize(t.dtype) for t in qkv)
+    unread = sum(t.elements - t.distinct for t in qkv) * itemsize(qkv[0].dtype)
     extra = (mask.bytes_read if mask else 0) - unread
     return _attention(f"aten::{call.name}", qkv[0].dtype, shapes, causal=causal, extra_bytes=extra)
 
