@@ -18,7 +18,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -154,12 +156,21 @@ def compile_seconds(config: GeGLUMLP, on: str = "H100") -> float:
         return time.perf_counter() - start
 
 
+@contextmanager
+def _without_widgets() -> Iterator[None]:
+    """Liger imports transformers where it is installed, and that a tqdm which asks for notebook widgets."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="IProgress")
+        yield
+
+
 def _launch(config: GeGLUMLP) -> tuple[object, dict, dict, int]:
     """The kernel, its signature, its constants and its warps, as `geglu_forward` in Liger chooses them."""
     if missing := problem():
         raise ValueError(missing)
-    from liger_kernel.ops.geglu import _geglu_tanh_forward_kernel
-    from liger_kernel.ops.utils import calculate_settings
+    with _without_widgets():
+        from liger_kernel.ops.geglu import _geglu_tanh_forward_kernel
+        from liger_kernel.ops.utils import calculate_settings
 
     block, warps = calculate_settings(config.hidden)
     signature = dict.fromkeys("abc", _POINTERS[config.dtype]) | {"stride": config.hidden}
@@ -209,7 +220,8 @@ def _supply_tanh() -> None:
 
 
 def _module(config: GeGLUMLP, device: str | torch.device, like: torch.nn.Module | None):
-    from liger_kernel.transformers.geglu import LigerGEGLUMLP
+    with _without_widgets():
+        from liger_kernel.transformers.geglu import LigerGEGLUMLP
 
     sizes = SimpleNamespace(hidden_size=config.features, intermediate_size=config.hidden)
     module = LigerGEGLUMLP(sizes).to(device, getattr(torch, config.dtype))
