@@ -32,6 +32,11 @@ def read_and_add_up(path):
     trace = read_trace(path)
     timeline.summary(trace, by="kernels")
     return len(trace.events)
+def whole_report(path):
+    from tutorial_lib import report
+    trace = read_trace(path)
+    str(report.look(trace))
+    return len(trace.events)
 """
 THEIRS = """
 import logging
@@ -46,6 +51,7 @@ def read_and_add_up(path):
     analysis = TraceAnalysis(trace_files={0: path}, include_last_profiler_step=True)
     analysis.get_gpu_kernel_breakdown(visualize=False)
     return len(analysis.t.get_trace(0))
+whole_report = read_and_add_up
 """
 CLOCK = """
 import json, resource, sys, time
@@ -92,7 +98,7 @@ def main() -> None:
 def compare(path: Path, other: str | None, rounds: int) -> None:
     has_other = other and subprocess.run([other, "-c", "import hta"], capture_output=True).returncode == 0
     readers = {"ours": (sys.executable, OURS)} | ({"theirs": (other, THEIRS)} if has_other else {})
-    for call in ("read", "read_and_add_up"):
+    for call in ("read", "read_and_add_up", "whole_report"):
         runs = {name: [] for name in readers}
         for _ in range(rounds):  # turn by turn, so that a busy moment of the machine hits both
             for name, (python, code) in readers.items():

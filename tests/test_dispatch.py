@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from tutorial_lib import dispatch, measure, models, timeline
+from tutorial_lib import dispatch, hardware, measure, models, timeline
 from tutorial_lib.cost import total
 from tutorial_lib.hardware import Hardware, find
 
@@ -399,6 +399,44 @@ def test_a_layer_for_transformers_is_predicted_with_the_attention_of_the_card():
     assert names.count("aten::_scaled_dot_product_efficient_attention") == 1  # float32
 
 
+@pytest.mark.parametrize("grad", [True, False])
+def test_dropout_is_one_kernel_on_a_gpu_and_three_operators_on_a_cpu(grad):
+    x = torch.randn(8, 32, requires_grad=grad)
+    dropout = torch.nn.Dropout(0.1)
+    assert dispatch.predict_call(dropout, x, on=A100).operators == ("aten::native_dropout",)
+    assert dispatch.predict_call(dropout, x, on=CPU).operators == (
+        "aten::bernoulli_", "aten::div_", "aten::mul"
+    )  # fmt: skip
+    assert dispatch.predict_call(dropout.eval(), x, on=A100).operators == ()
+
+
+@pytest.mark.parametrize("call", [lambda a, b: a @ b, F.linear, torch.nn.Linear(32, 32).half()])
+def test_a_product_of_two_dtypes_is_refused_as_torch_refuses_it(call):
+    a, b = torch.randn(32, 32), torch.randn(32, 32).half()
+    inputs = (a,) if isinstance(call, torch.nn.Module) else (a, b)
+    with pytest.raises(ValueError, match="of float32 and float16"):
+        dispatch.predict_call(call, *inputs, on=A100)
+
+
+@pytest.mark.parametrize("layer", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN, torch.nn.LSTMCell])
+def test_recurrent_layers_are_refused_by_name(layer):
+    x = torch.randn(4, 32) if layer is torch.nn.LSTMCell else torch.randn(5, 4, 32)
+    with pytest.raises(ValueError, match="recurrent layer"):
+        dispatch.predict_call(layer(32, 32), x, on=A100)
+
+
+def test_autocast_is_refused_since_meta_tensors_are_not_cast():
+    def call(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return layer(x)
+
+    layer, x = linear(), torch.randn(4, 32)
+    with pytest.raises(ValueError, match="autocast"):
+        dispatch.predict_call(call, x, on=CPU)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="autocast"):
+        dispatch.predict_call(layer, x, on=CPU)
+
+
 def test_an_operator_without_a_known_cost_is_named():
     with pytest.raises(ValueError, match=r"aten::linalg_.* on \[4, 4\]"):
         dispatch.work(torch.linalg.inv, torch.randn(4, 4), on=A100)
@@ -436,3 +474,10 @@ def test_inference_mode_changes_nothing_about_what_is_found():
     with torch.no_grad():
         outside = dispatch.operators(*CALLS["linear"])
     assert inside["operator"].tolist() == outside["operator"].tolist() == ["aten::t", "aten::addmm"]
+
+
+def test_a_card_may_be_given_by_its_name():
+    x = torch.empty(8, 8)
+    assert dispatch.predict_call(torch.mm, x, x, on="A100") == dispatch.predict_call(torch.mm, x, x, on=A100)
+    with pytest.raises(hardware.UnknownHardware):
+        dispatch.predict_call(torch.mm, x, x, on="a toaster")

@@ -24,6 +24,14 @@ def test_columns_of_numbers_are_marked_with_their_headings_and_texts_are_not():
     assert page.count('class="number"') == 3 * 3
 
 
+def test_a_column_of_sentences_is_marked_and_one_of_names_or_shapes_is_not():
+    told = ["Of all that can run a call, SDPA takes the best.", "No `bmm`."]
+    columns = {"key": ["C74.", "E15."], "says": told, "shapes": ["[4, 4] " * 9] * 2}
+    page = aligned(pd.DataFrame(columns)._repr_html_())
+    assert '<td class="sentence">No <code class="literal">bmm</code>.</td>' in page
+    assert '<th class="sentence">says</th>' in page and page.count('class="sentence"') == 3
+
+
 def test_the_empty_corner_is_no_heading():
     page = aligned(pd.DataFrame(COLUMNS)._repr_html_())
     assert "<th></th>" not in page and "<td></td>" in page

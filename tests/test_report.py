@@ -158,3 +158,13 @@ def test_top_says_how_many_rows_are_shown(slow):
 def test_titles_are_not_cut():
     titles = [line for line in str(report.look(from_events(ran("aten::mm", 0, 1000, 1)))).splitlines() if "100 %" in line]
     assert any(title.endswith("--on CARD for another's") for title in titles)
+
+
+def test_a_file_is_looked_at_as_its_trace_and_a_cpu_is_not_judged_as_a_card(tmp_path):
+    path = tmp_path / "cpu.json"
+    args = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
+    path.write_text(json.dumps({"traceEvents": [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 8, "pid": 1, "tid": 1, "args": args}
+    ]}))  # fmt: skip
+    assert report.look(path).path == str(path)
+    assert "no verdict" in str(report.look(path, on="H100")) and "no verdict" not in str(report.look(path))

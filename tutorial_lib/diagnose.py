@@ -64,15 +64,15 @@ class Case:
         """What times are per, for a sentence: nothing where the trace has no steps."""
         return " a step" if len(self.steps) else ""
 
-    @cached_property
-    def _names(self) -> tuple[np.ndarray, np.ndarray]:
-        return pd.factorize(self.trace.events["name"])
-
     def events(self, pattern: str, *kinds: str) -> pd.DataFrame:
-        """The events of these kinds whose name has the pattern in it."""
-        codes, unique = self._names
-        found = np.array([bool(re.search(pattern, name)) for name in unique] + [False])[codes]
-        return self.trace.events[found & self.trace.events["kind"].isin(kinds).to_numpy()]
+        """Name, start_us and duration_us of the events of these kinds whose name has the pattern in it."""
+        events = self.trace.events
+        of_kind = events.loc[events["kind"].isin(kinds), ["name", "start_us", "duration_us"]]
+        return of_kind[self.named(of_kind, pattern)]
+
+    def named(self, rows: pd.DataFrame, pattern: str) -> np.ndarray:
+        """Which of these rows of the trace have the pattern in their name."""
+        return timeline.named(self.trace, rows.index, re.compile(pattern).search)
 
     @cached_property
     def on_gpu(self) -> bool:
@@ -80,9 +80,10 @@ class Case:
 
     @cached_property
     def calls(self) -> pd.DataFrame:
-        """Runtime and driver calls that began in the steps: all columns of the trace."""
+        """Runtime and driver calls that began in the steps: name, start_us, duration_us, pid, thread."""
         events = self.trace.events
-        rows = events[events["kind"].isin(("runtime", "driver"))]
+        columns = ["name", "start_us", "duration_us", "pid", "thread"]
+        rows = events.loc[events["kind"].isin(("runtime", "driver")), columns]
         return rows[rows["start_us"].between(*self.on_cpu_us)]
 
     @cached_property
@@ -135,10 +136,10 @@ def case(trace: Trace, step: int | None = None, on: Hardware | str | None = None
     owner, works = _costed(own, operators, climb=trace.has_gpu_events)
     own = own.assign(owner=owner, part=_part(own, owner, works))
     ran = _in_window(items, window)
-    known = dict(zip(own.index, own["part"], strict=True))
-    ran = ran.assign(
-        part=[known.get(row, part) for row, part in zip(ran.index, _part(ran, None, {}), strict=True)]
-    )
+    part = own["part"].reindex(ran.index)
+    others = ~ran.index.isin(own.index)
+    part[others] = _part(ran[others], None, {})
+    ran = ran.assign(part=part)
     return Case(
         trace, step, steps, max(1, len(steps)), window, card_of(trace, on), operators, own, ran, works, items
     )
@@ -209,7 +210,8 @@ def _costed(items: pd.DataFrame, operators: pd.DataFrame, *, climb: bool) -> tup
         above = parents.reindex(levels[-1]).fillna(-1).to_numpy(dtype=np.int64)
         levels.append(above)
     works = _works(operators, np.unique(np.concatenate(levels)) if len(unique) else unique)
-    has = [np.array([works.get(row) is not None for row in level], dtype=bool) for level in levels]
+    costed = np.array([row for row, work in works.items() if work is not None], dtype=np.int64)
+    has = [np.isin(level, costed) for level in levels]
     owner, settled = unique.copy(), has[0].copy()
     climbed: set[int] = set()
     for level, known in zip(levels[1:], has[1:], strict=True):
@@ -217,7 +219,7 @@ def _costed(items: pd.DataFrame, operators: pd.DataFrame, *, climb: bool) -> tup
         owner[new], settled = level[new], settled | new
         climbed |= set(level[new].tolist())
     for level in levels[1:]:
-        inside = np.array([row in climbed for row in level.tolist()], dtype=bool)
+        inside = np.isin(level, list(climbed))
         owner[inside] = level[inside]
     found = pd.Series(owner, index=unique).reindex(rows.dropna().astype(np.int64))
     return pd.Series(found.to_numpy(), index=rows.dropna().index).reindex(items.index).astype("Int64"), works
@@ -226,19 +228,26 @@ def _costed(items: pd.DataFrame, operators: pd.DataFrame, *, climb: bool) -> tup
 def _works(operators: pd.DataFrame, rows: np.ndarray) -> dict[int, Work | None]:
     """The cost of each of these operators by its recorded shapes, each distinct call looked up once."""
     rows = rows[rows >= 0]
-    called = operators.loc[rows, ["name", "shapes", "dtypes", "strides", "concrete"]]
+    called = operators[["name", "shapes", "dtypes", "strides", "concrete"]].loc[rows]
     known: dict[object, Work | None] = {}
+    same: dict[tuple, Work | None] = {}  # by id: mostly the very same tuples, which are long to hash
     found = {}
-    for row, *call in called.itertuples(name=None):
-        key = tuple(call)
-        try:
-            if key not in known:
-                known[key] = _work(*key)
-        except TypeError:  # an argument that is no text, number or tuple
-            found[row] = None
-            continue
-        found[row] = known[key]
+    columns = [called[column].tolist() for column in called]
+    ids = zip(columns[0], *(map(id, column) for column in columns[1:]), strict=True)
+    for place, (row, one) in enumerate(zip(rows.tolist(), ids, strict=True)):
+        if one not in same:
+            same[one] = _known_work(known, tuple(column[place] for column in columns))
+        found[row] = same[one]
     return found
+
+
+def _known_work(known: dict[object, Work | None], call: tuple) -> Work | None:
+    try:
+        if call not in known:
+            known[call] = _work(*call)
+    except TypeError:  # an argument that is no text, number or tuple
+        return None
+    return known[call]
 
 
 def _work(name: str, shapes, dtypes, strides, concrete) -> Work | None:
@@ -451,7 +460,7 @@ _IDLE = ["start_us", "end_us", "time_us", "why", "row"]
 
 def _idle(found: Case) -> pd.DataFrame:
     """Why the GPU was idle, by the launch of what ran next; a stretch may be divided between two reasons."""
-    ran = on_busiest(found).sort_values("start_us", kind="stable")
+    ran = on_busiest(found)[["start_us", "duration_us", "delay_us"]].sort_values("start_us", kind="stable")
     start, end = clipped(ran, found.window_us)
     until = np.maximum.accumulate(np.append(found.window_us[0], end))
     free = np.append(start, found.window_us[1]) - until
@@ -503,9 +512,9 @@ def _after_wait(found: Case, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _waits(found: Case) -> pd.DataFrame:
     calls = found.calls
-    to_host = found.items[matching(found.items["name"], "DtoH.*Pageable")]
+    to_host = found.items[found.named(found.items, "DtoH.*Pageable")]
     blocking = to_host["launch_row"].dropna() if found.on_gpu else []
-    rows = calls[matching(calls["name"], _WAIT) | calls.index.isin(blocking)]
+    rows = calls[found.named(calls, _WAIT) | calls.index.isin(blocking)]
     last_us = (found.operators["start_us"] + found.operators["duration_us"]).max()
     rows = rows[rows["start_us"] < (found.steps["end_us"].max() if len(found.steps) else last_us)]
     return pd.DataFrame(
@@ -521,6 +530,7 @@ def _waits(found: Case) -> pd.DataFrame:
 def _around(rows: pd.DataFrame, operators: pd.DataFrame) -> pd.Series:
     """The name of the innermost operator around each of these events, None where there is none."""
     found = pd.Series(None, index=rows.index, dtype=object)
+    operators = operators[["name", "pid", "thread", "start_us", "duration_us", "parent"]]
     for (pid, thread), events in rows.groupby(["pid", "thread"], sort=False):
         inner = operators[(operators["pid"] == pid) & (operators["thread"] == thread)]
         if inner.empty:
@@ -642,7 +652,7 @@ _NUMBERS = (
 
 def _calls(found: Case) -> pd.DataFrame:
     """One row an operator call that launched work: its time, its longest kernel, its row and group."""
-    items = found.items[found.items["owner"].notna()]
+    items = found.items.loc[found.items["owner"].notna(), ["name", "duration_us", "module", "owner"]]
     items = items.assign(
         idle_us=late_us(found).reindex(items.index).fillna(0.0), module=_classes(items),
         owner=items["owner"].astype(np.int64),
@@ -662,7 +672,9 @@ def _grouped(found: Case, rows: pd.Index) -> list[int]:
     keys: dict[object, int] = {}
     known: dict[int, int] = {}  # by id: calls with the same arguments share one Work
     groups = []
-    for row, *call in found.operators.loc[rows, ["name", "shapes", "dtypes"]].itertuples(name=None):
+    called = found.operators[["name", "shapes", "dtypes"]].loc[rows]
+    calls = zip(*(called[column].to_numpy(dtype=object) for column in called), strict=True)
+    for row, call in zip(rows.tolist(), calls, strict=True):
         work = found.works.get(row)
         if work is None:
             groups.append(keys.setdefault(_key(None, call), len(keys)))
@@ -697,7 +709,7 @@ def _kernels_of(found: Case, rows: pd.Series) -> dict[int, list[Ran]]:
     """The kernels of these operator calls."""
     if not found.on_gpu:
         return {}
-    items = found.items[found.items["owner"].isin(rows)]
+    items = found.items.loc[found.items["owner"].isin(rows), ["owner", "name", "grid"]]
     ran: dict[int, list[Ran]] = {}
     for row, name, grid in zip(items["owner"], items["name"], items["grid"], strict=True):
         ran.setdefault(row, []).append(Ran(name, grid if isinstance(grid, tuple) else None))
@@ -964,7 +976,7 @@ def _communication(found: Case) -> Iterator[dict]:
 
 
 def _pageable(found: Case) -> Iterator[dict]:
-    items = found.items[matching(found.items["name"], "^Memcpy .*Pageable")]
+    items = found.items[found.named(found.items, "^Memcpy .*Pageable")]
     for name, own in items.groupby("name", sort=False):
         total_us, nbytes, n = own["duration_us"].sum(), own["bytes"].fillna(0).sum(), found.repeats
         evidence = f"{number(len(own) / n)} copies{found.per}, {_us(total_us / n)}"
@@ -986,8 +998,8 @@ def _copies(found: Case) -> Iterator[dict]:
     A CPU's product has no epilogue and copies its bias into the output: that copy no program can avoid.
     """
     items, n = found.items, found.repeats
-    moved = items[(items["operator"] == "aten::copy_") | matching(items["name"], "Memcpy DtoD")]
-    moved = moved[moved["operator_row"].notna() & ~matching(moved["name"], "HtoD|DtoH")]
+    moved = items[(items["operator"] == "aten::copy_") | found.named(items, "Memcpy DtoD")]
+    moved = moved[moved["operator_row"].notna() & ~found.named(moved, "HtoD|DtoH")]
     if not found.on_gpu:
         parents = found.operators["parent"].reindex(moved["operator_row"])
         callers = found.operators["name"].reindex(parents).to_numpy()
@@ -1005,7 +1017,7 @@ def _copies(found: Case) -> Iterator[dict]:
             reason, evidence = ("cast", f"{evidence}, {cast}") if cast else ("hidden copy", evidence)
             cloned = outer in _CLONES_FIRST and not cast
             yield _finding(reason, where, total_us, total_us, evidence, _IN_PLACE if cloned else None)
-    own = items[[_is_change_of_layout(name) for name in items["name"]]]
+    own = items[timeline.named(found.trace, items.index, _is_change_of_layout)]
     if len(own):
         total_us = own["duration_us"].sum() / n
         evidence = (
@@ -1048,7 +1060,7 @@ def _float32(found: Case) -> Iterator[dict]:
     if dtype is None:
         return
     items = found.items[((found.items["part"] == "compute") & (found.items["kind"] == "kernel")).to_numpy()]
-    slow = items[[decode(name).dtype == "float32" for name in items["name"]]]
+    slow = items[timeline.named(found.trace, items.index, lambda name: decode(name).dtype == "float32")]
     if slow.empty:
         return
     won_us = _won_by_dtype(found, slow, dtype)
@@ -1130,7 +1142,7 @@ def _attention_by_hand(found: Case) -> Iterator[dict]:
     """A softmax over scores that one batched product made and the next one reads."""
     if not found.on_gpu:
         return
-    items = found.items.sort_values("start_us", kind="stable")
+    items = found.items[["start_us", "duration_us", "owner"]].sort_values("start_us", kind="stable")
     works, took_us = _works_of(found, items), items["duration_us"].to_numpy()
     products = np.array([i for i, w in enumerate(works) if w and w.operator in _BATCHED], dtype=np.int64)
     ran: dict[Work, list[tuple[float, int]]] = {}
@@ -1161,7 +1173,8 @@ def _chains(found: Case) -> Iterator[dict]:
     """
     if not found.on_gpu or found.items.empty:
         return
-    items = found.items.sort_values(["device", "stream", "start_us"], kind="stable")
+    columns = ["device", "stream", "start_us", "duration_us", "owner", "step"]
+    items = found.items[columns].sort_values(columns[:3], kind="stable")
     works, took_us = _works_of(found, items), items["duration_us"].to_numpy()
     chains: dict[tuple, list[tuple[float, list[Work]]]] = {}
     for begin, end in _runs(_chainable(found, items, works)):

@@ -17,7 +17,7 @@ import copy
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 
 import pandas as pd
 import torch
@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tutorial_lib import cost, predict, sdpa, timeline, units
+from tutorial_lib import cost, hardware, predict, sdpa, timeline, units
 from tutorial_lib.cost import Work
 from tutorial_lib.hardware import Hardware
 from tutorial_lib.predict import Prediction
@@ -107,13 +107,14 @@ def _work(watch: _Watch, on: Hardware) -> tuple[Work, ...]:
     return tuple(item for call in watch.calls if call.works for item in _items(call, on.kind))
 
 
-def predict_call(fn: Callable, *inputs: object, on: Hardware) -> Prediction:
+def predict_call(fn: Callable, *inputs: object, on: Hardware | str) -> Prediction:
     """What one call should show on this device: operators that work, counts, FLOPs, bytes and a band.
 
     Views are left out: which of them run depends on whether somebody watches (a reshape is a view under a
     dispatch mode and a _reshape_alias without). On a GPU each work item is taken to be one launch; a CPU has
-    none. Raises what `work` raises.
+    none. `on` may be a card's name. Raises what `work` raises, and UnknownHardware.
     """
+    on = hardware.find(on) if isinstance(on, str) else on
     watch = _watch(fn, inputs, on)
     items = _work(watch, on)
     names = tuple(name for call in watch.calls if call.works for name in _names(call))
@@ -217,6 +218,9 @@ def _product(call: Call, kind: str) -> list[Call]:
     """A product and the copies before it: of the addend into the output, of operands BLAS cannot read."""
     before = []
     first = 1 if call.operator in ("aten::addmm", "aten::baddbmm") else 0
+    a, b = call.dtypes[first : first + 2]
+    if a != b:  # the meta device multiplies them, no other does
+        raise ValueError(f"{call.operator} of {a} and {b}: torch multiplies no two dtypes, cast one of them")
     if first and _beta(call) != 0 and (call.operator == "aten::baddbmm" or _why_lost(call, kind)):
         before.append(_plain("aten::copy_", call.output, _layout_of(call, 0)))
         shapes, strides = (call.output.shape, *call.shapes[1:]), (call.output.strides, *call.strides[1:])
@@ -363,6 +367,10 @@ class _Api(TorchFunctionMode):
                 return _multi_head(*args, **kwargs)
         if func is F.scaled_dot_product_attention and self.watch.on is not None:
             return self.watch.attend(*args, **kwargs)
+        if self.watch.on is not None:
+            _refuse_what_the_meta_device_hides(func, self.watch.on)
+            if func is F.dropout and self.watch.on.kind == "cuda" and _fused_dropout(*args, **kwargs):
+                func = _native_dropout
         outer = self.watch.linear
         self.watch.linear = outer or func is F.linear
         try:
@@ -377,6 +385,32 @@ _multi_head = FunctionType(
     {**vars(F), "has_torch_function": lambda tensors: False},
     argdefs=F.multi_head_attention_forward.__defaults__,
 )
+
+
+# One kernel on a GPU, and on the meta device the operators that it is made of elsewhere.
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell")
+
+
+def _refuse_what_the_meta_device_hides(func: Callable, on: Hardware) -> None:
+    if isinstance(func, BuiltinFunctionType) and func.__name__ in _RECURRENT:
+        raise ValueError(
+            f"no cost is known for aten::{func.__name__}, a recurrent layer, which a device runs in kernels "
+            "of its own; state its work with cost and predict"
+        )
+    if torch.is_autocast_enabled(on.kind):
+        raise ValueError(
+            "autocast does not reach meta tensors, so its casts would be missed: predict outside of it, "
+            "with model and inputs cast by hand, or record a trace"
+        )
+
+
+def _fused_dropout(input, p=0.5, training=True, inplace=False) -> bool:
+    """`is_fused_kernel_acceptable` in Dropout.cpp: a GPU draws, scales and writes the mask in one kernel."""
+    return training and not inplace and 0 < p < 1 and input.numel() > 0
+
+
+def _native_dropout(input, p=0.5, training=True, inplace=False) -> torch.Tensor:
+    return torch.native_dropout(input, p, True)[0]
 
 
 # Besides what its schema says is a view: _unsafe_view, t_, empty and the like.

@@ -916,6 +916,8 @@ def load(name: str, card: str | None = None, folder: str | os.PathLike[str] | No
         raise RecordingError(
             f"no recording of {name!r}{of} (recordings are there of: {cards}; see recordings.available());"
             f" make one with: python -m tutorial_lib record --only {name}"
+            if not Path(name).is_dir()
+            else f"{name} is a folder: pass the name of a workload, and folder={name!r}"
         )
     return _recording(*max(found, key=lambda f: (f[1].kind == "cuda", f[2].date or "")))
 

@@ -20,7 +20,7 @@ import pandas as pd
 
 from tutorial_lib import diagnose, timeline, units
 from tutorial_lib.hardware import Hardware
-from tutorial_lib.trace import Trace
+from tutorial_lib.trace import Trace, read_trace
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,7 +59,7 @@ class Report:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return _body(self)
+        return _body(self).replace("h2>", "h3>")  # texts are escaped, so these are tags; h2 is the chapter's
 
     def to_json(self) -> str:
         """All of it as JSON: the facts, and the tables as lists of rows; what is missing is null."""
@@ -94,11 +94,17 @@ class Report:
 _TABLES = ("steps", "time", "kernels", "operators", "findings")
 
 
-def look(trace: Trace, step: int | None = None, on: Hardware | str | None = None, top: int = 8) -> Report:
-    """The first look at a trace, or at one step of it; `on` is a card to predict for instead of its own.
+def look(
+    trace: Trace | str | PathLike[str],
+    step: int | None = None,
+    on: Hardware | str | None = None,
+    top: int = 8,
+) -> Report:
+    """The first look at a trace or its file, or at one step of it; `on` is a card to predict for instead.
 
-    ValueError for a step that the trace does not have, UnknownHardware for a card that is not known.
+    Raises what `read_trace` raises for a file, ValueError for a step that the trace does not have, UnknownHardware for a card that is not known.
     """
+    trace = read_trace(trace) if isinstance(trace, (str, PathLike)) else trace
     found = diagnose.case(trace, step, on)
     return Report(
         path=trace.path,
@@ -231,6 +237,8 @@ def _notes(found: diagnose.Case) -> Iterator[str]:
         odd = int(found.steps["step"].loc[times.idxmax()])
         yield (f"step #{odd} took {units.ratio(times.max() / times.median())} the median and is in the means:"
                " look at the others with --step")  # fmt: skip
+    if found.card is not None and found.card.kind == "cuda" and not found.on_gpu:
+        yield f"times are of a CPU, predictions of {found.card.name}: what it would be there, and no verdict"
     if found.on_gpu:
         unlinked = int(items["launch"].isna().sum())
         if unlinked:
@@ -381,7 +389,7 @@ def _tables(report: Report) -> Iterator[Table]:
         yield _verdict_title(report), *_verdicts(report)
 
 
-_KERNEL_HEAD = ("time", "share", "count", "each", "mostly from", "kernel")
+_KERNEL_HEAD = ("time", "share", "count", "median", "mostly from", "kernel")
 
 
 def _kernel_cells(report: Report) -> list[tuple[str, ...]]:
@@ -433,7 +441,7 @@ def _verdicts(report: Report) -> tuple[Sequence[str], list[tuple[str, ...]], Seq
     if report.card is None:
         cells = [(diagnose.time(r.total_us), diagnose.number(r.count), diagnose.time(r.median_us), r.evidence,
                   _operator(r)) for r in rows.itertuples()]  # fmt: skip
-        return ("time", "count", "each", "reached", "operator"), cells, (3, 4)
+        return ("time", "count", "median", "reached", "operator"), cells, (3, 4)
     cells = [
         (
             diagnose.time(r.won_us) if r.won_us > 0 else "–",
@@ -446,7 +454,7 @@ def _verdicts(report: Report) -> tuple[Sequence[str], list[tuple[str, ...]], Seq
         )
         for r in rows.itertuples()
     ]
-    return ("to win", "time", "count", "each", "predicted", "verdict", "operator"), cells, (5, 6)
+    return ("to win", "time", "count", "median", "predicted", "verdict", "operator"), cells, (5, 6)
 
 
 def _operator(row) -> str:

@@ -28,6 +28,7 @@ _STEP = re.compile(r"ProfilerStep#([0-9]{1,18})")  # what an int64 holds
 _CALLS = ("runtime", "driver")
 _LAUNCH = re.compile(r"(cuda|cu|hip)((Ext)?(Module)?Launch(?!Host)|GraphLaunch|Memcpy|Memset)")
 _WAIT = re.compile(r"(cuda|cu|hip)\w*Synchronize")
+_ARGUMENTS = ["shapes", "dtypes", "strides", "concrete"]
 _Answer = TypeVar("_Answer")
 
 
@@ -44,16 +45,35 @@ def _kept(question: Callable[[Trace], _Answer]) -> Callable[[Trace], _Answer]:
     return ask
 
 
+@_kept
+def _names(trace: Trace) -> tuple[np.ndarray, list[str]]:
+    codes, unique = pd.factorize(trace.events["name"])
+    return codes, unique.tolist()
+
+
+def named(trace: Trace, rows: pd.Index, test: Callable[[str], object]) -> np.ndarray:
+    """Which of these rows of the trace have a name that passes the test; each distinct name is asked once."""
+    codes, unique = _names(trace)
+    codes = codes[trace.events.index.get_indexer(rows)]
+    passes = np.zeros(len(unique), dtype=bool)
+    used = np.flatnonzero(np.bincount(codes, minlength=len(unique)))
+    passes[used] = [bool(test(unique[code])) for code in used.tolist()]
+    return passes[codes]
+
+
 # -------------------------------------------------------------------------------------------- steps
 
 
 def steps(trace: Trace) -> pd.DataFrame:
     """The profiled steps in order: step (N of ProfilerStep#N), start_us, end_us, duration_us."""
-    events = trace.events
-    numbers = (
-        events["name"].where(events["kind"] == "annotation").str.extract(f"^{_STEP.pattern}$", expand=False)
-    )
-    found = events.loc[numbers.notna(), ["start_us", "duration_us"]]
+    return _steps(trace).copy()
+
+
+@_kept
+def _steps(trace: Trace) -> pd.DataFrame:
+    events = trace.events.loc[trace.events["kind"] == "annotation", ["name", "start_us", "duration_us"]]
+    numbers = events["name"].str.extract(f"^{_STEP.pattern}$", expand=False)
+    found = events[numbers.notna()]
     return pd.DataFrame(
         {
             "step": numbers.dropna().astype("int64"),
@@ -70,7 +90,7 @@ def _step_at(trace: Trace, start_us: pd.Series) -> pd.arrays.IntegerArray:
     Of several, as when the traces of two processes were merged, it is the one that began last.
     """
     times = start_us.to_numpy(dtype=float, na_value=np.nan)
-    order, known = np.argsort(times), steps(trace)
+    order, known = np.argsort(times), _steps(trace)
     first = np.searchsorted(times, known["start_us"], "left", order)
     last = np.searchsorted(times, known["end_us"], "right", order)
     numbers, outside = np.zeros(len(times), dtype=np.int64), np.ones(len(times), dtype=bool)
@@ -87,7 +107,7 @@ def _of_step(trace: Trace, frame: pd.DataFrame, step: int | None) -> pd.DataFram
 
 
 def _window(trace: Trace, step: int) -> tuple[float, float]:
-    known = steps(trace).set_index("step")
+    known = _steps(trace).set_index("step")
     if step not in known.index:
         raise ValueError(f"{trace.path}: has no step {step}; its steps: {listed(known.index)}")
     own = known.loc[[step]]
@@ -111,15 +131,16 @@ def operators(trace: Trace, step: int | None = None) -> pd.DataFrame:
     it), depth (0 is outermost), parent (row of the enclosing operator), step (that in which it starts),
     shapes, dtypes, strides, concrete, module (see `modules`).
     """
-    rows = trace.events[trace.events["kind"] == "operator"]
+    events = trace.events[["name", "thread", "pid", "start_us", "duration_us", *_ARGUMENTS]]
+    rows = events[trace.events["kind"] == "operator"]
     tree = _tree(trace).reindex(rows.index)
-    frame = rows[["name", "thread", "pid", "start_us", "duration_us"]].assign(
+    frame = rows.drop(columns=_ARGUMENTS).assign(
         self_us=tree["self_us"],
         depth=tree["depth"],
         parent=tree["parent"],
         step=_step_at(trace, rows["start_us"]),
     )
-    frame = frame.join(rows[["shapes", "dtypes", "strides", "concrete"]])
+    frame = frame.join(rows[_ARGUMENTS])
     return _of_step(trace, frame.assign(module=_modules(trace).reindex(rows.index)), step)
 
 
@@ -137,7 +158,8 @@ def _modules(trace: Trace) -> pd.Series:
     events = trace.events
     kind = events["kind"]
     inside = kind.isin(("operator", *_CALLS))
-    names = events["name"].where(kind == "python").str.extract(r"^nn\.Module: (.*)$", expand=False)
+    python = events.loc[kind == "python", "name"]
+    names = python.str.extract(r"^nn\.Module: (.*)$", expand=False).reindex(events.index)
     if names.notna().any():
         around = _nesting(events[inside | names.notna()], names.notna())["parent"]
         return _at(names, around[inside])
@@ -155,8 +177,12 @@ def _tree(trace: Trace) -> pd.DataFrame:
     by which torch builds its own tables. Times are compared in whole ns. torch cut times to µs before 2.3,
     each event on its own, so in such a trace an inner event may seem to end up to 1 µs late, and is let in.
     """
-    rows = trace.events[trace.events["kind"].isin(("operator", *_CALLS))]
-    return _nesting(rows, rows["kind"] == "operator")
+    kind = trace.events["kind"]
+    inside = kind.isin(("operator", *_CALLS))
+    return _nesting(trace.events.loc[inside, _PLACE], kind[inside] == "operator")
+
+
+_PLACE = ["pid", "thread", "start_us", "duration_us"]
 
 
 def _nesting(rows: pd.DataFrame, opens: pd.Series) -> pd.DataFrame:
@@ -178,26 +204,34 @@ def _nesting(rows: pd.DataFrame, opens: pd.Series) -> pd.DataFrame:
     return tree.iloc[place].set_axis(rows.index)
 
 
-def _nested(thread, start, length, operator, late: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _nested(thread, start, length, opens, late: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Position of the parent (-1: none), depth, and time in direct children, of events sorted outer first."""
-    thread, start, end = thread.tolist(), start.tolist(), (start + length).tolist()
-    parent, depth, inner = [-1] * len(start), [0] * len(start), [0] * len(start)
-    open_: list[int] = []  # operators around the current event, outermost first
-    for event, (begins, ends, opens) in enumerate(zip(start, end, operator.tolist(), strict=True)):
-        if open_ and thread[open_[-1]] != thread[event]:
-            open_.clear()
-        while open_ and begins >= end[open_[-1]]:
-            open_.pop()
-        level = len(open_)
-        while level and ends > end[open_[level - 1]] + late:
-            level -= 1
-        if level:
-            outer = open_[level - 1]
-            parent[event], depth[event] = outer, level
-            inner[outer] += (ends if ends < end[outer] else end[outer]) - begins
-        if opens:
-            open_[level:] = [event]
-    return np.array(parent, dtype=np.int64), np.array(depth, dtype=np.int64), np.array(inner, dtype=np.int64)
+    end = start + length
+    needs = np.maximum(start + 1, end - late)  # what ends before cannot have this event inside,
+    gone = np.where(opens, needs, start + 1)  # and what ends before this no later event either,
+    gone[1:][np.diff(thread) != 0] = _NEVER  # nor does anything of another thread
+    until, parent, depth = [*end.tolist(), _NEVER], [], [0] * len(end) + [-1]  # -1, "no parent", never ends
+    last = -1  # the innermost event that is still open
+    for event, (closed, enough, holds) in enumerate(
+        zip(gone.tolist(), needs.tolist(), opens.tolist(), strict=True)
+    ):
+        while until[last] < closed:
+            last = parent[last]
+        outer = last
+        while until[outer] < enough:
+            outer = parent[outer]
+        parent.append(outer)
+        depth[event] = depth[outer] + 1
+        if holds:
+            last = event
+    parent, depth = np.array(parent, dtype=np.int64), np.array(depth[:-1], dtype=np.int64)
+    inner, inside = np.zeros_like(end), parent >= 0
+    outer = parent[inside]
+    np.add.at(inner, outer, np.minimum(end[inside], end[outer]) - start[inside])
+    return parent, depth, inner
+
+
+_NEVER = 2**63 - 1  # the last time that an int64 holds
 
 
 # ----------------------------------------------------------------------------- launches and kernels
@@ -210,11 +244,11 @@ def launches(trace: Trace, step: int | None = None) -> pd.DataFrame:
     around the call) and operator_row, step, work_items (how many recorded kernels, copies and fills it
     started: many for a graph, 0 when they ran outside of the trace).
     """
-    calls = trace.events[trace.events["kind"].isin(_CALLS)]
+    events = trace.events[["name", "kind", "thread", "start_us", "duration_us", "correlation"]]
+    calls = events[events["kind"].isin(_CALLS)]
     items = _launched(trace).value_counts()
-    started = calls.index.isin(items.index) | calls["name"].str.match(_LAUNCH.pattern)
-    calls = calls[started]
-    frame = calls[["name", "kind", "thread", "start_us", "duration_us", "correlation"]]
+    started = calls.index.isin(items.index) | named(trace, calls.index, _LAUNCH.match)
+    frame = calls = calls[started]
     rows = _tree(trace)["parent"].reindex(calls.index)
     names = _at(trace.events["name"], rows)
     frame = frame.assign(operator=names, operator_row=rows, step=_step_at(trace, calls["start_us"]))
@@ -232,11 +266,12 @@ def kernels(trace: Trace, step: int | None = None) -> pd.DataFrame:
     `modules`), launch_recorded. What came from a call outside of the trace is a row with launch_recorded
     False and without launch, operator, module or step: nothing is guessed from the time.
     """
-    items = trace.events[trace.events["kind"].isin(GPU_WORK)]
+    own = ["name", "kind", "device", "stream", "start_us", "duration_us", "correlation"]
+    recorded = ["bytes", "grid", "block", "registers", "shared_memory", "occupancy_percent"]
+    items = trace.events.loc[trace.events["kind"].isin(GPU_WORK), own + recorded]
     call = _launched(trace)
     owner = _at(_tree(trace)["parent"], call)
     call_start_us = _at(trace.events["start_us"], call)
-    own = ["name", "kind", "device", "stream", "start_us", "duration_us", "correlation"]
     frame = items[own].assign(
         launch=_at(trace.events["name"], call),
         launch_row=call,
@@ -247,7 +282,7 @@ def kernels(trace: Trace, step: int | None = None) -> pd.DataFrame:
         thread=_at(trace.events["thread"], call),
         **{name: _at(trace.events[name], owner) for name in ("shapes", "dtypes", "strides", "concrete")},
     )
-    frame = frame.join(items[["bytes", "grid", "block", "registers", "shared_memory", "occupancy_percent"]])
+    frame = frame.join(items[recorded])
     for name in (
         "grid",
         "block",
