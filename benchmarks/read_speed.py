@@ -25,7 +25,7 @@ ARROWS = 8  # arrows for each launch in the trace that is rich in them, as with 
 
 OURS = """
 from tutorial_lib.trace import read_trace
-from tutorial_lib import timeline
+from tutorial_lib import report, timeline
 def read(path):
     return len(read_trace(path).events)
 def read_and_add_up(path):
@@ -33,7 +33,6 @@ def read_and_add_up(path):
     timeline.summary(trace, by="kernels")
     return len(trace.events)
 def whole_report(path):
-    from tutorial_lib import report
     trace = read_trace(path)
     str(report.look(trace))
     return len(trace.events)

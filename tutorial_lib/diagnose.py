@@ -92,6 +92,11 @@ class Case:
         return _idle(self)
 
     @cached_property
+    def time_parts(self) -> pd.DataFrame:
+        """`time_parts` of this case, made once."""
+        return time_parts(self)
+
+    @cached_property
     def by_operator(self) -> pd.DataFrame:
         """`by_operator` of this case, made once."""
         return by_operator(self)
@@ -966,7 +971,7 @@ def _communication(found: Case) -> Iterator[dict]:
     own = found.items[found.items["part"] == "communication"]
     if own.empty or not found.on_gpu:
         return
-    row = time_parts(found).set_index("part").loc["communication"]
+    row = found.time_parts.set_index("part").loc["communication"]
     evidence = (
         f"{number(len(own) / found.repeats)} kernels{found.per} ({_kernels(own)}),"
         f" {_us(row['time_us'] + row['overlapped_us'])}, of which {_us(row['time_us'])} had nothing computed beside"
@@ -1285,7 +1290,7 @@ def _dispatch(found: Case) -> Iterator[dict]:
     if found.on_gpu:
         return
     compiled_us = sum(row["time_us"] for row in _compilation(found) if row["reason"] != "graph breaks")
-    row = time_parts(found).set_index("part").loc["operators"]
+    row = found.time_parts.set_index("part").loc["operators"]
     rest_us = row["time_us"] - compiled_us
     if rest_us > 0.1 * (found.window_us[1] - found.window_us[0]) / found.repeats:
         evidence = f"{_us(rest_us)}{found.per} are spent in operators that call others, views and allocations"

@@ -102,7 +102,8 @@ def look(
 ) -> Report:
     """The first look at a trace or its file, or at one step of it; `on` is a card to predict for instead.
 
-    Raises what `read_trace` raises for a file, ValueError for a step that the trace does not have, UnknownHardware for a card that is not known.
+    Raises what `read_trace` raises for a file, ValueError for a step that the trace does not have,
+    UnknownHardware for a card that is not known.
     """
     trace = read_trace(trace) if isinstance(trace, (str, PathLike)) else trace
     found = diagnose.case(trace, step, on)
@@ -114,7 +115,7 @@ def look(
         step=step,
         steps=found.steps.reset_index(drop=True),
         window_us=(found.window_us[1] - found.window_us[0]) / found.repeats,
-        time=diagnose.time_parts(found),
+        time=found.time_parts,
         kernels=diagnose.by_kernel(found),
         operators=found.by_operator,
         findings=diagnose.found_in(found),
@@ -243,9 +244,8 @@ def _notes(found: diagnose.Case) -> Iterator[str]:
         unlinked = int(items["launch"].isna().sum())
         if unlinked:
             yield f"without a launch in the file: {unlinked:,} of {len(items):,} kernels and copies"
-        graph = int(
-            (items["operator"].isna() & items["launch"].astype(str).str.contains("GraphLaunch")).sum()
-        )
+        alone = items.loc[items["operator"].isna(), "launch"]
+        graph = int(alone.astype(str).str.contains("GraphLaunch").sum())
         if graph:
             yield f"{graph:,} of {len(items):,} came from graph launches: no operator, no shapes"
         outside = len(found.every) - len(items)

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from operator import attrgetter
 from os import PathLike, fspath
@@ -110,7 +111,7 @@ class Trace:
         """How many processes ran together, None when the file does not say."""
         return _integer(_mapping(self.metadata.get("distributedInfo")).get("world_size"))
 
-    @property
+    @cached_property
     def has_gpu_events(self) -> bool:
         """Whether any kernel, memcpy or memset was recorded."""
         return bool(self.events["kind"].isin(GPU_WORK).any())
