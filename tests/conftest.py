@@ -1,7 +1,12 @@
-"""Writes down, when asked, which checks of published claims passed, and on what: `--claims-json FILE`."""
+"""Writes down, when asked, which checks of published claims passed, and on what: `--claims-json FILE`.
+
+And a fixture that several files share.
+"""
 
 import json
 from pathlib import Path
+
+import pytest
 
 RESULTS: dict[str, str] = {}
 WORSE = ("passed", "skipped", "failed")  # a claim with several checks is as good as the worst
@@ -44,3 +49,14 @@ def pytest_sessionfinish(session):
 def _machine(found: dict) -> str:
     cpu, gpu = found["cpu"], found["gpu"]
     return f"{cpu['name']}, {cpu['threads']} threads" + (f"; {gpu['name']}" if gpu else "; no GPU")
+
+
+@pytest.fixture
+def one_thread():
+    """torch on one thread: which operators run, and what they allocate, may depend on how many there are."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

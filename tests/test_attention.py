@@ -20,12 +20,7 @@ BY_HAND = ("naive", "in_place", "scaled_query", "additive")
 SMALL = {"batch": 2, "heads": 4, "seq": 16, "head_dim": 8}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def traced(step, tmp_path):

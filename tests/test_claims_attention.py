@@ -26,12 +26,7 @@ SMALL = {"batch": 2, "heads": 4, "seq": 16, "head_dim": 8, "dtype": "float32"}
 
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

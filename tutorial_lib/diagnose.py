@@ -460,9 +460,6 @@ def on_busiest(found: Case) -> pd.DataFrame:
 
 _WAIT = r"^(?:cuda|cu|hip)\w*Synchronize"
 _LOADER = r"^enumerate\(DataLoader\)#"
-_IDLE = ["start_us", "end_us", "time_us", "why", "row"]
-
-
 def _idle(found: Case) -> pd.DataFrame:
     """Why the GPU was idle, by the launch of what ran next; a stretch may be divided between two reasons."""
     ran = on_busiest(found)[["start_us", "duration_us", "delay_us"]].sort_values("start_us", kind="stable")
