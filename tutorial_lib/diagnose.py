@@ -66,9 +66,8 @@ class Case:
 
     def events(self, pattern: str, *kinds: str) -> pd.DataFrame:
         """Name, start_us and duration_us of the events of these kinds whose name has the pattern in it."""
-        events = self.trace.events
-        of_kind = events.loc[events["kind"].isin(kinds), ["name", "start_us", "duration_us"]]
-        return of_kind[self.named(of_kind, pattern)]
+        rows = timeline.found(self.trace, re.compile(pattern).search, *kinds)
+        return self.trace.events[["name", "start_us", "duration_us"]].loc[rows]
 
     def named(self, rows: pd.DataFrame, pattern: str) -> np.ndarray:
         """Which of these rows of the trace have the pattern in their name."""
@@ -80,11 +79,10 @@ class Case:
 
     @cached_property
     def calls(self) -> pd.DataFrame:
-        """Runtime and driver calls that began in the steps: name, start_us, duration_us, pid, thread."""
-        events = self.trace.events
-        columns = ["name", "start_us", "duration_us", "pid", "thread"]
-        rows = events.loc[events["kind"].isin(("runtime", "driver")), columns]
-        return rows[rows["start_us"].between(*self.on_cpu_us)]
+        """Runtime and driver calls that began in the steps: name, start_us, duration_us."""
+        events, (start_us, end_us) = self.trace.events, self.on_cpu_us
+        own = self.trace.of_kind("runtime", "driver") & events["start_us"].between(start_us, end_us)
+        return events.loc[own, ["name", "start_us", "duration_us"]]
 
     @cached_property
     def idle(self) -> pd.DataFrame:
@@ -100,6 +98,24 @@ class Case:
     def by_operator(self) -> pd.DataFrame:
         """`by_operator` of this case, made once."""
         return by_operator(self)
+
+    @cached_property
+    def owners(self) -> np.ndarray:
+        """`owner` of each item, -1 for none."""
+        return self.items["owner"].to_numpy(dtype=np.int64, na_value=-1)
+
+    @cached_property
+    def work(self) -> pd.Series:
+        """By item the work of its owner, None where that is not known."""
+        works = list(map(self.works.get, self.owners.tolist()))
+        return pd.Series([*works, None], dtype=object).iloc[:-1].set_axis(self.items.index)
+
+    @cached_property
+    def late_us(self) -> pd.Series:
+        """By item, how long the GPU was idle before it because its launch came late."""
+        late = self.idle[self.idle["why"] == "launch"] if self.on_gpu else None
+        times = {} if late is None else late.groupby("row")["time_us"].sum()
+        return pd.Series(times, dtype=float).reindex(self.items.index, fill_value=0.0)
 
     @cached_property
     def call_us(self) -> pd.Series:
@@ -138,13 +154,14 @@ def case(trace: Trace, step: int | None = None, on: Hardware | str | None = None
     chosen = items["step"].isin(steps["step"]).fillna(False).to_numpy(dtype=bool)
     own = items[chosen] if chosen.any() or step is not None else items
     window = _window(trace, steps, own, items)
-    owner, works = _costed(own, operators, climb=trace.has_gpu_events)
-    own = own.assign(owner=owner, part=_part(own, owner, works))
-    ran = _in_window(items, window)
-    part = own["part"].reindex(ran.index)
-    others = ~ran.index.isin(own.index)
-    part[others] = _part(ran[others], None, {})
-    ran = ran.assign(part=part)
+    owner, works = _costed(trace, own, operators, climb=trace.has_gpu_events)
+    own = own.assign(owner=owner, part=_part(trace, own, owner, works))
+    ran = own if own is items else _in_window(items, window)
+    if ran is not own:
+        part = own["part"].reindex(ran.index)
+        others = ~ran.index.isin(own.index)
+        part[others] = _part(trace, ran[others], None, {})
+        ran = ran.assign(part=part)
     return Case(
         trace, step, steps, max(1, len(steps)), window, card_of(trace, on), operators, own, ran, works, items
     )
@@ -176,11 +193,10 @@ def _window(trace: Trace, steps: pd.DataFrame, own: pd.DataFrame, items: pd.Data
     Where the GPU still had earlier work to do when they began, the window begins when it was done with that.
     """
     if not len(steps):
-        events = trace.events
-        working = events["kind"].isin(("operator", "runtime", "driver", *GPU_WORK))
-        events = events[working] if working.any() else events
-        if len(busy := events[~matching(events["name"], _WAIT)]):
-            events = busy
+        working = trace.of_kind("operator", "runtime", "driver", *GPU_WORK)
+        rows = trace.events.index[working] if working.any() else trace.events.index
+        busy = rows[~timeline.named(trace, rows, re.compile(_WAIT).search)]
+        events = trace.events[["start_us", "duration_us"]].loc[busy if len(busy) else rows]
         return float(events["start_us"].min()), float((events["start_us"] + events["duration_us"]).max())
     start_us, end_us = float(steps["start_us"].min()), float(steps["end_us"].max())
     if not trace.has_gpu_events or own.empty:
@@ -201,7 +217,9 @@ def _in_window(items: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame
 # ---------------------------------------------------------------------------------- work, and whose it is
 
 
-def _costed(items: pd.DataFrame, operators: pd.DataFrame, *, climb: bool) -> tuple[pd.Series, dict]:
+def _costed(
+    trace: Trace, items: pd.DataFrame, operators: pd.DataFrame, *, climb: bool
+) -> tuple[pd.Series, dict]:
     """For each item the row of the operator that it is counted under, and the work of those rows.
 
     That is the innermost operator, unless `cost` has no rule for it but for one of the three around it; then
@@ -214,7 +232,7 @@ def _costed(items: pd.DataFrame, operators: pd.DataFrame, *, climb: bool) -> tup
     for _ in range(3 if climb else 0):
         above = parents.reindex(levels[-1]).fillna(-1).to_numpy(dtype=np.int64)
         levels.append(above)
-    works = _works(operators, np.unique(np.concatenate(levels)) if len(unique) else unique)
+    works = _works(trace, np.unique(np.concatenate(levels)) if len(unique) else unique)
     costed = np.array([row for row, work in works.items() if work is not None], dtype=np.int64)
     has = [np.isin(level, costed) for level in levels]
     owner, settled = unique.copy(), has[0].copy()
@@ -230,20 +248,27 @@ def _costed(items: pd.DataFrame, operators: pd.DataFrame, *, climb: bool) -> tup
     return pd.Series(found.to_numpy(), index=rows.dropna().index).reindex(items.index).astype("Int64"), works
 
 
-def _works(operators: pd.DataFrame, rows: np.ndarray) -> dict[int, Work | None]:
+_CALLED = ("name", "shapes", "dtypes", "strides", "concrete")
+
+
+def _works(trace: Trace, rows: np.ndarray) -> dict[int, Work | None]:
     """The cost of each of these operators by its recorded shapes, each distinct call looked up once."""
     rows = rows[rows >= 0]
-    called = operators[["name", "shapes", "dtypes", "strides", "concrete"]].loc[rows]
-    known: dict[object, Work | None] = {}
-    same: dict[tuple, Work | None] = {}  # by id: mostly the very same tuples, which are long to hash
-    found = {}
-    columns = [called[column].tolist() for column in called]
-    ids = zip(columns[0], *(map(id, column) for column in columns[1:]), strict=True)
-    for place, (row, one) in enumerate(zip(rows.tolist(), ids, strict=True)):
-        if one not in same:
-            same[one] = _known_work(known, tuple(column[place] for column in columns))
-        found[row] = same[one]
-    return found
+    first, call = _distinct(*(timeline.numbers_of(trace, column, pd.Index(rows)) for column in _CALLED))
+    called = trace.events.loc[rows[first], list(_CALLED)]
+    known: dict[object, Work | None] = {}  # calls of different numbers may be equal
+    works = [_known_work(known, one) for one in called.itertuples(index=False, name=None)]
+    return dict(zip(rows.tolist(), map(works.__getitem__, call.tolist()), strict=True))
+
+
+def _distinct(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of rows of numbers that are -1 or more: where each distinct one is first, and which of those each is."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for numbers in columns:
+        key, _ = pd.factorize(key * (int(numbers.max(initial=-1)) + 2) + numbers)
+    first = np.empty(key.max(initial=-1) + 1, dtype=np.int64)
+    first[key[::-1]] = np.arange(len(key))[::-1]
+    return first, key
 
 
 def _known_work(known: dict[object, Work | None], call: tuple) -> Work | None:
@@ -276,21 +301,20 @@ _PART = {
 }  # fmt: skip
 
 
-def _part(items: pd.DataFrame, owner: pd.Series | None, works: dict[int, Work | None]) -> list[str]:
+def _part(
+    trace: Trace, items: pd.DataFrame, owner: pd.Series | None, works: dict[int, Work | None]
+) -> np.ndarray:
     """What kind of time each item is, by its kernel's name, else by the operator that it came from."""
-    names = items["name"].to_numpy(dtype=object)
-    operators = items["operator"].to_numpy(dtype=object)
-    kinds = items["kind"].to_numpy(dtype=object)
-    rows = [None] * len(items) if owner is None else owner.to_numpy(dtype=object, na_value=None)
-    known: dict[tuple, str] = {}
-    parts = []
-    for name, kind, operator, row in zip(names, kinds, operators, rows, strict=True):
-        work = works.get(row)
-        key = (name, kind, operator, work.kind if work else None)
-        if key not in known:
-            known[key] = _part_of(*key)
-        parts.append(known[key])
-    return parts
+    rows = [] if owner is None else owner.to_numpy(dtype=np.int64, na_value=-1).tolist()
+    kinds = [work.kind if (work := works.get(row)) else None for row in rows] or [None] * len(items)
+    first, which = _distinct(
+        timeline.numbers_of(trace, "name", items.index),
+        timeline.numbers_of(trace, "name", items["operator_row"]),
+        pd.factorize(np.array(kinds, dtype=object))[0],
+    )
+    called = zip(items["name"].iloc[first], items["kind"].iloc[first], items["operator"].iloc[first], strict=True)
+    parts = [_part_of(*one, kinds[place]) for one, place in zip(called, first.tolist(), strict=True)]
+    return np.array([*parts, None], dtype=object)[which]
 
 
 def _part_of(name: str, kind: str, operator: str | None, work: str | None) -> str:
@@ -429,10 +453,8 @@ def _layers(frame: pd.DataFrame, order: Iterable[str], window: tuple[float, floa
 def _gpu_parts(found: Case) -> list[tuple[str, float, float]]:
     ran = on_busiest(found)
     rows, _ = _layers(ran, PARTS, found.window_us)
-    idle = found.idle.groupby("why")["time_us"].sum()
-    return rows + [
-        (why, float(idle.get(why, 0.0)), 0.0) for why in ("launch", "wait", "elsewhere", "queued", "end")
-    ]
+    idle = found.idle.groupby("why", observed=False)["time_us"].sum()
+    return rows + [(why, float(idle[why]), 0.0) for why in _WHY]
 
 
 def _cpu_parts(found: Case) -> list[tuple[str, float, float]]:
@@ -460,6 +482,9 @@ def on_busiest(found: Case) -> pd.DataFrame:
 
 _WAIT = r"^(?:cuda|cu|hip)\w*Synchronize"
 _LOADER = r"^enumerate\(DataLoader\)#"
+_WHY = ("launch", "wait", "elsewhere", "queued", "end")
+
+
 def _idle(found: Case) -> pd.DataFrame:
     """Why the GPU was idle, by the launch of what ran next; a stretch may be divided between two reasons."""
     ran = on_busiest(found)[["start_us", "duration_us", "delay_us"]].sort_values("start_us", kind="stable")
@@ -472,7 +497,8 @@ def _idle(found: Case) -> pd.DataFrame:
     rows = np.append(ran.index.to_numpy(), -1)[at]
     last = at == len(ran)
     waited, late = _after_wait(found, a, b), call_us > a
-    why = np.select([last, waited, late], ["end", "wait", "launch"], "queued")
+    number = np.select([last, waited, late], [_WHY.index(why) for why in ("end", "wait", "launch")], _WHY.index("queued"))
+    why = pd.Categorical.from_codes(number, categories=_WHY)
     frame = pd.DataFrame({"start_us": a, "end_us": b, "time_us": b - a, "why": why, "row": rows})
     return _split(found, frame, np.fmin(call_us, b))
 
@@ -497,7 +523,8 @@ def _split(found: Case, idle: pd.DataFrame, called_us: np.ndarray) -> pd.DataFra
     # outside of an operator, or inside of the loader: all but working, and of that what is loading
     outside = end - start - covered(both, start, end) + covered(found.loading, start, end)
     outside = np.where(outside > 1e-6, outside, 0.0)
-    away = idle.assign(time_us=outside, why="elsewhere")[outside > 0]
+    away = idle.assign(time_us=outside)[outside > 0]
+    away["why"] = pd.Categorical(["elsewhere"] * len(away), categories=_WHY)
     return pd.concat([idle.assign(time_us=idle["time_us"] - outside), away], ignore_index=True)
 
 
@@ -524,32 +551,9 @@ def _waits(found: Case) -> pd.DataFrame:
             "name": rows["name"],
             "start_us": rows["start_us"],
             "end_us": rows["start_us"] + rows["duration_us"],
-            "operator": _around(rows, found.operators),
+            "operator": timeline.around(found.trace, rows.index),
         }
     )
-
-
-def _around(rows: pd.DataFrame, operators: pd.DataFrame) -> pd.Series:
-    """The name of the innermost operator around each of these events, None where there is none."""
-    found = pd.Series(None, index=rows.index, dtype=object)
-    operators = operators[["name", "pid", "thread", "start_us", "duration_us", "parent"]]
-    for (pid, thread), events in rows.groupby(["pid", "thread"], sort=False):
-        inner = operators[(operators["pid"] == pid) & (operators["thread"] == thread)]
-        if inner.empty:
-            continue
-        inner = inner.sort_values("start_us", kind="stable")
-        ends = (inner["start_us"] + inner["duration_us"]).to_numpy()
-        parent = pd.Index(inner.index).get_indexer(inner["parent"].fillna(-1).astype(np.int64))
-        start = events["start_us"].to_numpy()
-        at = np.searchsorted(inner["start_us"].to_numpy(), start, "right") - 1
-        for _ in range(64):
-            out = (at >= 0) & (ends[at] < start)
-            if not out.any():
-                break
-            at[out] = parent[at[out]]
-        names = np.append(inner["name"].to_numpy(dtype=object), None)
-        found[events.index] = names[at]
-    return found
 
 
 # ---------------------------------------------------------------------------------------------- by kernel
@@ -559,21 +563,23 @@ def by_kernel(found: Case) -> pd.DataFrame:
     """Work items added up by name, the longest first: name, decoded, part, count, total_us (both per step),
     median_us, share (of all work items), operator, module."""
     items = found.items
+    columns = ["name", "decoded", "part", "count", "total_us", "median_us", "share", "operator", "module"]
     if items.empty:
-        columns = ["name", "decoded", "part", "count", "total_us", "median_us", "share", "operator", "module"]
         return pd.DataFrame(columns=columns)
-    groups = items.groupby("name", sort=False)
-    frame = groups["duration_us"].agg(count="size", total_us="sum", median_us="median")
-    first = groups[["part", "operator", "kind"]].first()
-    frame = frame.join(first).sort_values("total_us", ascending=False, kind="stable").reset_index()
+    first, name = _distinct(timeline.numbers_of(found.trace, "name", items.index))
+    times = items["duration_us"].groupby(name)
+    frame = times.agg(count="size", total_us="sum", median_us="median")
+    module, modules = pd.factorize(_classes(items))
+    operator = timeline.numbers_of(found.trace, "name", items["operator_row"])
+    took_us, names = items["duration_us"].to_numpy(), np.array([*found.trace.numbered("name")[1], None], object)
+    frame["name"], frame["part"] = (items[column].to_numpy()[first] for column in ("name", "part"))
+    frame["operator"] = names[most_time(name, operator, took_us)]
+    frame["module"] = np.append(modules, None)[most_time(name, module, took_us)]
+    frame = frame.sort_values("total_us", ascending=False, kind="stable").reset_index(drop=True)
     frame["share"] = frame["total_us"] / frame["total_us"].sum() if frame["total_us"].sum() else 0.0
-    frame["module"] = frame["name"].map(_most_time(items.assign(module=_classes(items)), "name", "module"))
-    frame["operator"] = frame["name"].map(_most_time(items, "name", "operator"))
     frame["decoded"] = [said(name) if found.on_gpu else None for name in frame["name"]]
     frame[["count", "total_us"]] = frame[["count", "total_us"]] / found.repeats
-    return with_none(
-        frame[["name", "decoded", "part", "count", "total_us", "median_us", "share", "operator", "module"]]
-    )
+    return with_none(frame[columns])
 
 
 def _classes(items: pd.DataFrame) -> pd.Series:
@@ -591,12 +597,14 @@ def said(name: str) -> str | None:
     return None if decoded.family == "unknown" else str(decoded)
 
 
-def _most_time(items: pd.DataFrame, by: str, what: str) -> dict[object, object]:
-    """For each `by` the `what` that most of its time has; what has none is left out."""
-    known = items[items[what].notna() & items[by].notna()]
-    sums = known.groupby([by, what], sort=False, observed=True)["duration_us"].sum().reset_index()
-    sums = sums.sort_values("duration_us", kind="stable")
-    return dict(zip(sums[by], sums[what], strict=True))
+def most_time(by: np.ndarray, what: np.ndarray, took_us: np.ndarray) -> np.ndarray:
+    """For each number of `by`, 0 to its highest, the number of `what` that took most of its time; -1: none."""
+    known = what >= 0
+    first, which = _distinct(by[known], what[known])
+    order = np.argsort(np.bincount(which, took_us[known], len(first)), kind="stable")
+    most = np.full(by.max(initial=-1) + 1, -1)
+    most[by[known][first][order]] = what[known][first][order]  # of several the last is kept
+    return most
 
 
 # -------------------------------------------------------------------------------------------- by operator
@@ -632,9 +640,8 @@ def by_operator(found: Case) -> pd.DataFrame:
 def with_none(frame: pd.DataFrame) -> pd.DataFrame:
     """The same with None for a text that is missing."""
     texts = [name for name in frame if not re.search(r"_us$|share$|^count|flops$|bytes_moved$", name)]
-    return frame.assign(
-        **{name: frame[name].astype(object).where(frame[name].notna(), None) for name in texts}
-    )
+    found = frame[texts].astype(object)
+    return frame.assign(**found.where(found.notna(), None))
 
 
 _NUMBERS = (
@@ -654,37 +661,36 @@ _NUMBERS = (
 
 def _calls(found: Case) -> pd.DataFrame:
     """One row an operator call that launched work: its time, its longest kernel, its row and group."""
-    items = found.items.loc[found.items["owner"].notna(), ["name", "duration_us", "module", "owner"]]
-    items = items.assign(
-        idle_us=late_us(found).reindex(items.index).fillna(0.0), module=_classes(items),
-        owner=items["owner"].astype(np.int64),
-    )  # fmt: skip
-    groups = items.groupby("owner", sort=False)
-    calls = groups.agg(
-        total_us=("duration_us", "sum"), idle_us=("idle_us", "sum"), module=("module", "first")
-    )
-    longest = items.sort_values("duration_us", ascending=False, kind="stable").drop_duplicates("owner")
-    calls["kernel"] = longest.set_index("owner")["name"]
-    calls["row"] = calls.index
-    return calls.assign(group=_grouped(found, calls.index))
+    called = found.owners >= 0
+    items = found.items.loc[called, ["name", "duration_us"]]
+    call, rows = pd.factorize(found.owners[called])
+    times = {"total_us": items["duration_us"], "idle_us": found.late_us[called]}
+    module, modules = pd.factorize(_classes(found.items)[called])
+    known = np.flatnonzero(module >= 0)[::-1]
+    of_call = np.full(len(rows), -1)
+    of_call[call[known]] = module[known]  # of several the first is kept
+    longest = np.empty(len(rows), dtype=np.int64)
+    order = np.argsort(-items["duration_us"].to_numpy(), kind="stable")[::-1]
+    longest[call[order]] = order  # the last one kept is the longest
+    frame = {name: np.bincount(call, times, len(rows)) for name, times in times.items()}
+    frame |= {"module": np.append(modules, None)[of_call], "kernel": items["name"].to_numpy()[longest]}
+    return pd.DataFrame(frame | {"row": rows, "group": _grouped(found, pd.Index(rows))})
 
 
-def _grouped(found: Case, rows: pd.Index) -> list[int]:
+def _grouped(found: Case, rows: pd.Index) -> np.ndarray:
     """A number for each operator call: the same for the same work, or where it has none the same shapes."""
-    keys: dict[object, int] = {}
+    called = ("name", "shapes", "dtypes")
     known: dict[int, int] = {}  # by id: calls with the same arguments share one Work
-    groups = []
-    called = found.operators[["name", "shapes", "dtypes"]].loc[rows]
-    calls = zip(*(called[column].to_numpy(dtype=object) for column in called), strict=True)
-    for row, call in zip(rows.tolist(), calls, strict=True):
-        work = found.works.get(row)
-        if work is None:
-            groups.append(keys.setdefault(_key(None, call), len(keys)))
-            continue
-        if id(work) not in known:
-            known[id(work)] = keys.setdefault(_key(work, call), len(keys))
-        groups.append(known[id(work)])
-    return groups
+    works = [found.works.get(row) for row in rows.tolist()]
+    work = np.array([-1 if w is None else known.setdefault(id(w), len(known)) for w in works], dtype=np.int64)
+    first, which = _distinct(work, *(timeline.numbers_of(found.trace, column, rows) for column in called))
+    keys: dict[object, int] = {}
+    calls = found.operators.loc[rows[first], list(called)].itertuples(index=False, name=None)
+    groups = [
+        keys.setdefault(_key(works[place], call), len(keys))
+        for place, call in zip(first.tolist(), calls, strict=True)
+    ]
+    return np.array(groups, dtype=np.int64)[which]
 
 
 def _groups(calls: pd.DataFrame) -> pd.DataFrame:
@@ -701,17 +707,11 @@ def _groups(calls: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(kernel=longest.set_index("group")["kernel"])
 
 
-def late_us(found: Case) -> pd.Series:
-    """By item, how long the GPU was idle before it because its launch came late."""
-    idle = found.idle if found.on_gpu else pd.DataFrame({"why": [], "row": [], "time_us": []})
-    return idle[idle["why"] == "launch"].groupby("row")["time_us"].sum()
-
-
 def _kernels_of(found: Case, rows: pd.Series) -> dict[int, list[Ran]]:
     """The kernels of these operator calls."""
     if not found.on_gpu:
         return {}
-    items = found.items.loc[found.items["owner"].isin(rows), ["owner", "name", "grid"]]
+    items = found.items.loc[np.isin(found.owners, rows), ["owner", "name", "grid"]]
     ran: dict[int, list[Ran]] = {}
     for row, name, grid in zip(items["owner"], items["name"], items["grid"], strict=True):
         ran.setdefault(row, []).append(Ran(name, grid if isinstance(grid, tuple) else None))
@@ -1006,10 +1006,15 @@ def _copies(found: Case) -> Iterator[dict]:
         parents = found.operators["parent"].reindex(moved["operator_row"])
         callers = found.operators["name"].reindex(parents).to_numpy()
         moved = moved[~np.isin(callers.astype(str), ("aten::addmm", "aten::baddbmm"))]
+    first, which = _distinct(
+        *(timeline.numbers_of(found.trace, name, moved["operator_row"]) for name in ("shapes", "dtypes"))
+    )
+    one = moved.iloc[first]
+    shapes = [shapes_text(s[:1]) if isinstance(s, tuple) else "" for s in one["shapes"]]
     moved = moved.assign(
         outer=_outermost(found.operators, moved["operator_row"].to_numpy(dtype=np.int64)),
-        shape=[shapes_text(s[:1]) if isinstance(s, tuple) else "" for s in moved["shapes"]],
-        cast=[_cast(dtypes) for dtypes in moved["dtypes"]],
+        shape=np.array(shapes, dtype=object)[which],
+        cast=np.array([_cast(dtypes) for dtypes in one["dtypes"]], dtype=object)[which],
     )
     for (outer, shape, cast), own in moved.groupby(["outer", "shape", "cast"], sort=False):
         if cast or outer not in _ASKED:
@@ -1105,11 +1110,12 @@ def _narrow(found: Case) -> str | None:
 
 def _math_attention(found: Case) -> Iterator[dict]:
     """SDPA calls that took the math backend: all that they ran, against one fused kernel."""
-    calls = found.operators[found.operators["name"] == "aten::_scaled_dot_product_attention_math"]
+    calls = found.events("^aten::_scaled_dot_product_attention_math$", "operator")
     if calls.empty or not found.on_gpu:
         return
+    calls = found.operators.loc[calls.index]
     items, called_us = found.items, found.call_us.to_numpy()
-    works, ran = _works(found.operators, calls.index.to_numpy()), {}
+    works, ran = _works(found.trace, calls.index.to_numpy()), {}
     for row, call in zip(calls.index, calls.itertuples(), strict=True):
         own = items[(called_us >= call.start_us) & (called_us < call.start_us + call.duration_us)
                     & (items["thread"] == call.thread).to_numpy(dtype=bool, na_value=False)]  # fmt: skip
@@ -1144,8 +1150,8 @@ def _attention_by_hand(found: Case) -> Iterator[dict]:
     """A softmax over scores that one batched product made and the next one reads."""
     if not found.on_gpu:
         return
-    items = found.items[["start_us", "duration_us", "owner"]].sort_values("start_us", kind="stable")
-    works, took_us = _works_of(found, items), items["duration_us"].to_numpy()
+    items = found.items[["start_us", "duration_us"]].sort_values("start_us", kind="stable")
+    works, took_us = found.work[items.index].tolist(), items["duration_us"].to_numpy()
     products = np.array([i for i, w in enumerate(works) if w and w.operator in _BATCHED], dtype=np.int64)
     ran: dict[Work, list[tuple[float, int]]] = {}
     for at in [i for i, w in enumerate(works) if w and w.operator in _SOFTMAX and len(w.shapes[0]) >= 3]:
@@ -1163,10 +1169,6 @@ def _attention_by_hand(found: Case) -> Iterator[dict]:
         yield _attention_finding(found, "attention by hand", where, work, calls)
 
 
-def _works_of(found: Case, items: pd.DataFrame) -> list[Work | None]:
-    return [found.works.get(row) for row in items["owner"].to_numpy(dtype=object, na_value=None)]
-
-
 def _chains(found: Case) -> Iterator[dict]:
     """Pointwise kernels that ran one after the other over the same shape, results handed over in memory.
 
@@ -1177,7 +1179,7 @@ def _chains(found: Case) -> Iterator[dict]:
         return
     columns = ["device", "stream", "start_us", "duration_us", "owner", "step"]
     items = found.items[columns].sort_values(columns[:3], kind="stable")
-    works, took_us = _works_of(found, items), items["duration_us"].to_numpy()
+    works, took_us = found.work[items.index].tolist(), items["duration_us"].to_numpy()
     chains: dict[tuple, list[tuple[float, list[Work]]]] = {}
     for begin, end in _runs(_chainable(found, items, works)):
         names = tuple(work.operator for work in works[begin:end])
@@ -1199,8 +1201,8 @@ def _chains(found: Case) -> Iterator[dict]:
 
 def _chainable(found: Case, items: pd.DataFrame, works: list[Work | None]) -> np.ndarray:
     """A number for each item: one for pointwise ones of the same shape, step and stream, -1 for others."""
-    known: dict[int, tuple[int, ...] | None] = {}
-    shapes = [known.setdefault(id(w), _written(w)) if w else None for w in works]
+    known = {id(work): _written(work) for work in {id(work): work for work in works if work}.values()}
+    shapes = [known[id(work)] if work else None for work in works]
     alone = (
         ~items["owner"].duplicated(keep=False).to_numpy()
         & ~found.in_optimizer.reindex(items.index).to_numpy()
@@ -1241,7 +1243,7 @@ def _optimizer(found: Case) -> Iterator[dict]:
     own, n = found.items[found.in_optimizer], found.repeats
     if len(own) < 30 * n or matching(own["name"], "multi_tensor_apply|[Ff]used").any():
         return
-    total_us, idle_us = own["duration_us"].sum() / n, float(late_us(found).reindex(own.index).sum()) / n
+    total_us, idle_us = own["duration_us"].sum() / n, float(found.late_us[own.index].sum()) / n
     evidence = (
         f"{number(len(own) / n)} kernels{found.per}, median {_us(own['duration_us'].median())}, take"
         f" {_us(total_us)}, and the GPU waited {_us(idle_us)} for their launches"

@@ -133,8 +133,7 @@ def _facts(found: diagnose.Case) -> dict[str, object]:
     """What the trace holds: plain numbers and texts, times in µs."""
     trace, step = found.trace, found.step
     recorded = _mapping(trace.metadata.get("tutorial_lib"))
-    chosen = found.operators["step"] == step
-    operators = len(found.operators) if step is None else int(chosen.fillna(False).sum())
+    operators = found.operators if step is None else timeline.operators(trace, step)
     items = found.items if step is not None else found.every
     gpu = items if found.on_gpu else items.iloc[:0]
     return {
@@ -154,7 +153,7 @@ def _facts(found: diagnose.Case) -> dict[str, object]:
         "events": {
             str(kind): int(count) for kind, count in trace.events["kind"].value_counts().items() if count
         },
-        "operators": operators,
+        "operators": len(operators),
         "launches": len(timeline.launches(trace, step)),
         "kernels": {
             "count": len(gpu),
@@ -162,10 +161,10 @@ def _facts(found: diagnose.Case) -> dict[str, object]:
             "busy_us": _union_us(gpu),
         },
         "on_gpu": found.on_gpu,
-        "shapes": bool(found.operators["shapes"].notna().any()),
+        "shapes": trace.has_shapes,
         "span_us": float((trace.events["start_us"] + trace.events["duration_us"]).max()),
         "work_items": _counted(items),
-        "top": _longest(items, decoded=found.on_gpu),
+        "top": _longest(trace, items, decoded=found.on_gpu),
         "notes": list(trace.notes),
     }
 
@@ -174,21 +173,22 @@ def _counted(items: pd.DataFrame) -> dict[str, object]:
     return {"count": len(items), "total_us": float(items["duration_us"].sum())}
 
 
-def _longest(items: pd.DataFrame, *, decoded: bool) -> list[dict[str, object]]:
+def _longest(trace: Trace, items: pd.DataFrame, *, decoded: bool) -> list[dict[str, object]]:
     """Work items added up by name over all that was asked for, not per step; the longest first."""
-    groups = items.groupby("name", sort=False)
-    sums = groups["duration_us"].agg(["size", "sum", "median"]).join(groups[["kind", "operator"]].first())
-    sums = sums.sort_values("sum", ascending=False, kind="stable")
+    numbers = timeline.numbers_of(trace, "name", items.index)
+    groups = items["duration_us"].groupby(pd.factorize(numbers)[0])
+    sums = groups.agg(["size", "sum", "median"])
+    sums[["name", "kind"]] = items.loc[groups.head(1).index, ["name", "kind"]].to_numpy(dtype=object)
+    callers = timeline.numbers_of(trace, "name", items["operator_row"])
+    names = [*trace.numbered("name")[1], None]
+    most = diagnose.most_time(pd.factorize(numbers)[0], callers, items["duration_us"].to_numpy())
+    sums["operator"] = [names[number] for number in most]
     return [
-        {"name": name, "kind": str(row.kind), "operator": _text(row.operator),
+        {"name": row.name, "kind": str(row.kind), "operator": row.operator,
          "count": int(row.size), "total_us": float(row.sum), "median_us": float(row.median),
-         "decoded": diagnose.said(name) if decoded else None}
-        for name, row in zip(sums.index, sums.itertuples(index=False), strict=True)
+         "decoded": diagnose.said(row.name) if decoded else None}
+        for row in sums.sort_values("sum", ascending=False, kind="stable").itertuples(index=False)
     ]  # fmt: skip
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _union_us(rows: pd.DataFrame) -> float:
@@ -211,15 +211,15 @@ def _mapping(value: object) -> dict:
 
 def _missing(found: diagnose.Case) -> Iterator[str]:
     """What the trace lacks, and how to have it next time."""
-    events, trace = found.trace.events, found.trace
-    kinds = set(events["kind"])
+    trace = found.trace
+    kinds = set(trace.events["kind"].unique())
     if not found.on_gpu:
         yield ("GPU events: only CPU work was recorded; profile with activities=[CPU, CUDA], and if they stay"
                " away CUPTI is taken by another tool or not permitted") if trace.devices else (
                "a GPU: this is a trace of CPU work")  # fmt: skip
     if "operator" not in kinds:
         yield "operators: profile with activities=[CPU, CUDA] to see who launched what"
-    elif not events["shapes"].notna().any():
+    elif not trace.has_shapes:
         yield "shapes: profile with record_shapes=True, without them nothing can be predicted"
     if not len(timeline.steps(trace)):
         yield "steps: profile with a schedule and call prof.step(), so that times are per step"
@@ -253,7 +253,7 @@ def _notes(found: diagnose.Case) -> Iterator[str]:
             what = "kernels and copies were" if outside > 1 else "kernel or copy was"
             yield (f"{outside:,} {what} launched outside of the steps: what ran then counts in where the time"
                    " goes, and in nothing else")  # fmt: skip
-        if (found.trace.events["kind"] == "python").any():
+        if found.trace.of_kind("python").any():
             yield "stacks were recorded, which slows the CPU: without them the GPU waits less for launches"
         yield from _profiler(found)
 

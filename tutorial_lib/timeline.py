@@ -45,20 +45,32 @@ def _kept(question: Callable[[Trace], _Answer]) -> Callable[[Trace], _Answer]:
     return ask
 
 
-@_kept
-def _names(trace: Trace) -> tuple[np.ndarray, list[str]]:
-    codes, unique = pd.factorize(trace.events["name"])
-    return codes, unique.tolist()
-
-
 def named(trace: Trace, rows: pd.Index, test: Callable[[str], object]) -> np.ndarray:
     """Which of these rows of the trace have a name that passes the test; each distinct name is asked once."""
-    codes, unique = _names(trace)
-    codes = codes[trace.events.index.get_indexer(rows)]
-    passes = np.zeros(len(unique), dtype=bool)
-    used = np.flatnonzero(np.bincount(codes, minlength=len(unique)))
-    passes[used] = [bool(test(unique[code])) for code in used.tolist()]
-    return passes[codes]
+    numbers, names = numbers_of(trace, "name", rows), trace.numbered("name")[1]
+    passes = np.zeros(len(names), dtype=bool)
+    used = np.flatnonzero(np.bincount(numbers, minlength=len(names)))
+    passes[used] = [bool(test(names[number])) for number in used.tolist()]
+    return passes[numbers]
+
+
+def numbers_of(trace: Trace, column: str, rows: pd.Index | pd.Series) -> np.ndarray:
+    """`Trace.numbered` at these rows of the trace, -1 for a row that is missing."""
+    place = _places(trace.events.index, rows)
+    return np.where(place < 0, -1, trace.numbered(column)[0][place])
+
+
+def _places(index: pd.Index, rows: pd.Index | pd.Series) -> np.ndarray:
+    """Where these rows are in the index, -1 for one that is missing; in a trace that was read it is their number."""
+    numbers = rows.to_numpy(dtype=np.int64, na_value=-1)
+    counts = isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1
+    return numbers if counts else index.get_indexer(numbers)
+
+
+def found(trace: Trace, test: Callable[[str], object], *kinds: str) -> pd.Index:
+    """The rows of events of these kinds whose name passes the test; each distinct name is asked once."""
+    rows = trace.events.index[trace.of_kind(*kinds)]
+    return rows[named(trace, rows, test)]
 
 
 # -------------------------------------------------------------------------------------------- steps
@@ -71,7 +83,7 @@ def steps(trace: Trace) -> pd.DataFrame:
 
 @_kept
 def _steps(trace: Trace) -> pd.DataFrame:
-    events = trace.events.loc[trace.events["kind"] == "annotation", ["name", "start_us", "duration_us"]]
+    events = trace.events.loc[trace.of_kind("annotation"), ["name", "start_us", "duration_us"]]
     numbers = events["name"].str.extract(f"^{_STEP.pattern}$", expand=False)
     found = events[numbers.notna()]
     return pd.DataFrame(
@@ -131,17 +143,15 @@ def operators(trace: Trace, step: int | None = None) -> pd.DataFrame:
     it), depth (0 is outermost), parent (row of the enclosing operator), step (that in which it starts),
     shapes, dtypes, strides, concrete, module (see `modules`).
     """
-    events = trace.events[["name", "thread", "pid", "start_us", "duration_us", *_ARGUMENTS]]
-    rows = events[trace.events["kind"] == "operator"]
-    tree = _tree(trace).reindex(rows.index)
-    frame = rows.drop(columns=_ARGUMENTS).assign(
-        self_us=tree["self_us"],
-        depth=tree["depth"],
-        parent=tree["parent"],
-        step=_step_at(trace, rows["start_us"]),
-    )
-    frame = frame.join(rows[_ARGUMENTS])
-    return _of_step(trace, frame.assign(module=_modules(trace).reindex(rows.index)), step)
+    own = trace.of_kind("operator")
+    events = trace.events[["name", "thread", "pid", "start_us", "duration_us", *_ARGUMENTS]][own]
+    among = own[trace.of_kind("operator", *_CALLS)]
+    tree, modules = (found[among] for found in (_tree(trace), _modules(trace)))
+    of_tree = {name: tree[name] for name in ("self_us", "depth", "parent")}
+    columns = {name: events[name] for name in events if name not in _ARGUMENTS} | of_tree
+    columns["step"] = pd.Series(_step_at(trace, events["start_us"]), events.index)
+    columns |= {name: events[name] for name in _ARGUMENTS} | {"module": modules}
+    return _of_step(trace, pd.DataFrame(columns, copy=False), step)
 
 
 def modules(trace: Trace) -> pd.Series:
@@ -155,18 +165,21 @@ def modules(trace: Trace) -> pd.Series:
 
 @_kept
 def _modules(trace: Trace) -> pd.Series:
-    events = trace.events
-    kind = events["kind"]
-    inside = kind.isin(("operator", *_CALLS))
-    python = events.loc[kind == "python", "name"]
-    names = python.str.extract(r"^nn\.Module: (.*)$", expand=False).reindex(events.index)
-    if names.notna().any():
-        around = _nesting(events[inside | names.notna()], names.notna())["parent"]
-        return _at(names, around[inside])
+    events, module = trace.events, trace.of_kind("python")
+    inside = trace.of_kind("operator", *_CALLS)
+    module[module] = named(trace, events.index[module], _MODULE.match)
+    if module.any():
+        around = _nesting(trace, inside | module, module)["parent"]
+        names = events.loc[module, "name"].str.removeprefix("nn.Module: ")
+        return _at(names, around[inside[inside | module]])
     own = events.loc[inside, "module_hierarchy"]
     if own.isna().all():
         return own
-    return own.where(own.notna(), _at(own, _nesting(events[inside], own.notna())["parent"]))
+    opens = events["module_hierarchy"].notna().to_numpy()
+    return own.where(own.notna(), _at(own, _nesting(trace, inside, opens)["parent"]))
+
+
+_MODULE = re.compile(r"nn\.Module: ")
 
 
 @_kept
@@ -177,60 +190,94 @@ def _tree(trace: Trace) -> pd.DataFrame:
     by which torch builds its own tables. Times are compared in whole ns. torch cut times to µs before 2.3,
     each event on its own, so in such a trace an inner event may seem to end up to 1 µs late, and is let in.
     """
-    kind = trace.events["kind"]
-    inside = kind.isin(("operator", *_CALLS))
-    return _nesting(trace.events.loc[inside, _PLACE], kind[inside] == "operator")
+    return _nesting(trace, trace.of_kind("operator", *_CALLS), trace.of_kind("operator"))
 
 
-_PLACE = ["pid", "thread", "start_us", "duration_us"]
-
-
-def _nesting(rows: pd.DataFrame, opens: pd.Series) -> pd.DataFrame:
+def _nesting(trace: Trace, rows: np.ndarray, opens: np.ndarray) -> pd.DataFrame:
     """By row: parent, depth and self_us, where only rows that open can have others inside."""
-    opens = opens[rows.index].to_numpy(dtype=bool)
-    start = np.rint(rows["start_us"].to_numpy() * 1000).astype(np.int64)
-    length = np.rint(rows["duration_us"].to_numpy() * 1000).astype(np.int64)
+    events, opens = trace.events, opens[rows]
+    start = np.rint(events["start_us"].to_numpy()[rows] * 1000).astype(np.int64)
+    length = np.rint(events["duration_us"].to_numpy()[rows] * 1000).astype(np.int64)
     late = 1000 if not (start % 1000).any() and not (length % 1000).any() else 2
-    thread = rows.groupby(["pid", "thread"], sort=False).ngroup().to_numpy()
-    order = np.lexsort(
-        (~opens, -length, start, thread)
-    )  # outer before inner, of equals an operator before its call
+    thread = _threads(trace)[rows]
+    order = _outer_first(thread, start, length, opens)
     parent, depth, inner = _nested(thread[order], start[order], length[order], opens[order], late)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    labels = np.append(rows.index.to_numpy()[order], -1)[parent]  # no parent: -1
-    frame = {"depth": depth, "self_us": np.maximum(length[order] - inner, 0) / 1000}
-    tree = pd.DataFrame(frame | {"parent": pd.arrays.IntegerArray(labels.astype(np.int64), labels < 0)})
-    return tree.iloc[place].set_axis(rows.index)
+    labels = events.index.to_numpy()[rows]
+    found = np.append(labels[order], -1)[parent]  # no parent: -1
+    sorted_columns = found, depth, np.maximum(length[order] - inner, 0) / 1000
+    parent, depth, self_us = (np.empty_like(column) for column in sorted_columns)
+    for column, values in zip((parent, depth, self_us), sorted_columns, strict=True):
+        column[order] = values
+    parents = pd.arrays.IntegerArray(parent.astype(np.int64), parent < 0)
+    return pd.DataFrame({"depth": depth, "self_us": self_us, "parent": parents}, index=labels)
+
+
+def _outer_first(thread, start, length, opens) -> np.ndarray:
+    """Thread by thread, outer before inner, of equals an operator before its call.
+
+    Of two that start together a trace has the longer one first, so mostly no more than threads are sorted.
+    """
+    keys = ~opens, -length, start, thread
+    order = np.argsort(thread, kind="stable")
+    after = np.zeros(max(0, len(order) - 1), dtype=bool)
+    for key in keys:  # the last one counts most
+        step = np.diff(key[order].astype(np.int64))
+        after = (step < 0) | ((step == 0) & after)
+    return np.lexsort(keys) if after.any() else order
+
+
+def _threads(trace: Trace) -> np.ndarray:
+    """For each event a number of its pid and thread."""
+    pid, thread = trace.numbered("pid"), trace.numbered("thread")
+    number, _ = pd.factorize(pid[0].astype(np.int64) * len(thread[1]) + thread[0])
+    return number.astype(np.int16) if number.max(initial=0) < 2**15 else number  # sorted in a tenth of the time
 
 
 def _nested(thread, start, length, opens, late: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Position of the parent (-1: none), depth, and time in direct children, of events sorted outer first."""
     end = start + length
-    needs = np.maximum(start + 1, end - late)  # what ends before cannot have this event inside,
-    gone = np.where(opens, needs, start + 1)  # and what ends before this no later event either,
-    gone[1:][np.diff(thread) != 0] = _NEVER  # nor does anything of another thread
-    until, parent, depth = [*end.tolist(), _NEVER], [], [0] * len(end) + [-1]  # -1, "no parent", never ends
-    last = -1  # the innermost event that is still open
-    for event, (closed, enough, holds) in enumerate(
-        zip(gone.tolist(), needs.tolist(), opens.tolist(), strict=True)
-    ):
-        while until[last] < closed:
-            last = parent[last]
-        outer = last
-        while until[outer] < enough:
-            outer = parent[outer]
-        parent.append(outer)
-        depth[event] = depth[outer] + 1
-        if holds:
-            last = event
-    parent, depth = np.array(parent, dtype=np.int64), np.array(depth[:-1], dtype=np.int64)
+    parent = _parents(thread, start, end, opens, late)
     inner, inside = np.zeros_like(end), parent >= 0
     outer = parent[inside]
     np.add.at(inner, outer, np.minimum(end[inside], end[outer]) - start[inside])
-    return parent, depth, inner
+    return parent, _depths(parent), inner
 
 
+def _depths(parent: np.ndarray) -> np.ndarray:
+    """How many events are around each: with every round it looks twice as far up."""
+    above = np.append(parent, -1)
+    depth = (above >= 0).astype(np.int64)
+    while (above >= 0).any():
+        depth += depth[above]
+        above = above[above]
+    return depth[:-1]
+
+
+def _parents(thread, start, end, opens, late: int) -> np.ndarray:
+    """Each event asks the one that opened before it, then that one's parent and so on: all at the same time.
+
+    That one's parent may not be settled yet. Those passed over are closed for it, and so for all that come
+    later; hence nothing is missed, and the steps get longer with each round.
+    """
+    needs = np.maximum(start + 1, end - late)  # what ends before cannot have this event inside
+    until = np.append(end, _NEVER)  # -1, "no parent", never ends
+    last = np.maximum.accumulate(np.where(opens, np.arange(len(end)), -1))
+    before = np.append(-1, last[:-1])[: len(end)]
+    before[thread[before] != thread] = -1
+    parent = before.copy()
+    asking = np.flatnonzero(until[parent] < needs)
+    for _ in range(_ROUNDS):
+        parent[asking] = parent[parent[asking]]
+        asking = asking[until[parent[asking]] < needs[asking]]
+    for event in asking.tolist():  # deeper than programs call: one by one, as those before it are settled
+        outer = before[event]
+        while until[outer] < needs[event]:
+            outer = parent[outer]
+        parent[event] = outer
+    return parent
+
+
+_ROUNDS = 100
 _NEVER = 2**63 - 1  # the last time that an int64 holds
 
 
@@ -244,16 +291,23 @@ def launches(trace: Trace, step: int | None = None) -> pd.DataFrame:
     around the call) and operator_row, step, work_items (how many recorded kernels, copies and fills it
     started: many for a graph, 0 when they ran outside of the trace).
     """
-    events = trace.events[["name", "kind", "thread", "start_us", "duration_us", "correlation"]]
-    calls = events[events["kind"].isin(_CALLS)]
     items = _launched(trace).value_counts()
-    started = calls.index.isin(items.index) | named(trace, calls.index, _LAUNCH.match)
-    frame = calls = calls[started]
-    rows = _tree(trace)["parent"].reindex(calls.index)
-    names = _at(trace.events["name"], rows)
-    frame = frame.assign(operator=names, operator_row=rows, step=_step_at(trace, calls["start_us"]))
-    counts = items.reindex(calls.index).fillna(0).astype("int64")
-    return _of_step(trace, frame.assign(work_items=counts), step)
+    calls = trace.events.index[trace.of_kind(*_CALLS)]
+    calls = calls[calls.isin(items.index) | named(trace, calls, _LAUNCH.match)]
+    columns = ["name", "kind", "thread", "start_us", "duration_us", "correlation"]
+    frame = trace.events.loc[calls, columns]
+    frame = frame.assign(
+        operator=around(trace, calls),
+        operator_row=_tree(trace)["parent"].loc[calls],
+        step=_step_at(trace, frame["start_us"]),
+        work_items=items.reindex(calls).fillna(0).astype("int64"),
+    )
+    return _of_step(trace, frame, step)
+
+
+def around(trace: Trace, rows: pd.Index) -> pd.Series:
+    """By row of an operator or call, the name of the innermost operator around it, else None."""
+    return _at(trace.events["name"], _tree(trace)["parent"].loc[rows])
 
 
 def kernels(trace: Trace, step: int | None = None) -> pd.DataFrame:
@@ -268,7 +322,7 @@ def kernels(trace: Trace, step: int | None = None) -> pd.DataFrame:
     """
     own = ["name", "kind", "device", "stream", "start_us", "duration_us", "correlation"]
     recorded = ["bytes", "grid", "block", "registers", "shared_memory", "occupancy_percent"]
-    items = trace.events.loc[trace.events["kind"].isin(GPU_WORK), own + recorded]
+    items = trace.events.loc[trace.of_kind(*GPU_WORK), own + recorded]
     call = _launched(trace)
     owner = _at(_tree(trace)["parent"], call)
     call_start_us = _at(trace.events["start_us"], call)
@@ -302,26 +356,45 @@ def _launched(trace: Trace) -> pd.Series:
     The clocks of CPU and GPU may be off by some µs, so when none began before it the first one after it is
     taken.
     """
-    events = trace.events.loc[trace.events["correlation"].notna(), ["kind", "start_us", "correlation"]]
-    events = events.assign(correlation=events["correlation"].astype("int64"), row=events.index)
-    items, calls = events[events["kind"].isin(GPU_WORK)], events[events["kind"].isin(_CALLS)]
+    known = trace.events["correlation"].notna().to_numpy()
+    events = trace.events[["start_us", "correlation"]]
+    items, calls = (
+        events[known & trace.of_kind(*kinds)].astype({"correlation": "int64"}) for kinds in (GPU_WORK, _CALLS)
+    )
+    calls = calls[np.isin(calls["correlation"], items["correlation"])]
+    if calls["correlation"].is_unique:
+        place = pd.Index(calls["correlation"]).get_indexer(items["correlation"])
+        found = pd.Series(np.append(calls.index, -1)[place], items.index)
+    else:
+        found = _nearest(items, calls)
+    every = trace.events.index[trace.of_kind(*GPU_WORK)]
+    found = found.reindex(every, fill_value=-1).to_numpy()
+    return pd.Series(pd.arrays.IntegerArray(found, found < 0), every)
+
+
+def _nearest(items: pd.DataFrame, calls: pd.DataFrame) -> pd.Series:
+    """For each item the row of the last call before it, else the first after it, of its correlation; else -1."""
     found = None
     for direction in ("backward", "forward"):
         pairs = pd.merge_asof(
-            items, calls, on="start_us", by="correlation", direction=direction, suffixes=("", "_of_call")
-        ).set_index("row")["row_of_call"]
+            items.assign(row=items.index),
+            calls.assign(call=calls.index),
+            on="start_us",
+            by="correlation",
+            direction=direction,
+        ).set_index("row")["call"]
         found = pairs if found is None else found.fillna(pairs)
-    every = trace.events.index[trace.events["kind"].isin(GPU_WORK)]
-    return found.reindex(every).astype("Int64")
+    return found.fillna(-1).astype("int64")
 
 
 def _at(values: pd.Series, rows: pd.Series) -> pd.Series:
     """The values at these rows of the trace; for a missing row missing, and None among texts and tuples."""
-    known = rows.dropna().astype("int64")
-    found = values.loc[known].set_axis(known.index).reindex(rows.index)
-    if pd.api.types.is_numeric_dtype(values.dtype):
-        return found
-    return found.astype(object).where(found.notna(), None)
+    place = _places(values.index, rows)
+    found = pd.api.extensions.take(values.array, place, allow_fill=True)
+    if not pd.api.types.is_numeric_dtype(values.dtype):
+        missing, found = pd.isna(found), np.array(found, dtype=object)
+        found[missing] = None
+    return pd.Series(found, rows.index, dtype=found.dtype)
 
 
 # --------------------------------------------------------------------------------------- work items
@@ -511,7 +584,7 @@ def _span(trace: Trace, step: int | None) -> tuple[float, float]:
         items = kernels(trace, step)
         return start_us, max([end_us, *(items["start_us"] + items["duration_us"])])
     events = trace.events
-    counted = events["kind"].isin(("operator", *_CALLS, *GPU_WORK)) | events.index.isin(steps(trace).index)
+    counted = trace.of_kind("operator", *_CALLS, *GPU_WORK) | events.index.isin(steps(trace).index)
     ends_us = (events["start_us"] + events["duration_us"])[counted]
     return (float(events["start_us"][counted].min()), float(ends_us.max())) if counted.any() else (0.0, 0.0)
 
