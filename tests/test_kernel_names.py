@@ -1,8 +1,10 @@
 """Names as profilers print them; what each must say is written beside it."""
 
+from dataclasses import replace
+
 import pytest
 
-from tutorial_lib.kernel_names import _plain, decode
+from tutorial_lib.kernel_names import decode
 
 LINEAR = "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_32x1_tn_align8"
 GELU = (
@@ -262,20 +264,6 @@ def test_a_mangled_name_says_what_its_demangled_form_says():
     assert (copy.kind, copy.dtype, ("128", "threads in a block") in copy.parts) == ("copy", "float32", True)
 
 
-# Itanium's back-references: S_ is what the name mentioned first, S0_ second, …, in base 36; T_ an argument
-@pytest.mark.parametrize("mangled, name", [
-    ("_Z1fv", "f"),
-    ("_ZN1a1bIiE1cEv", "a::b<int>::c"),
-    ("_ZN1a1fINS_1bES1_EEvv", "a::f<a::b, a::b>"),  # S_ a, S0_ a::f, S1_ a::b
-    ("_ZN12_GLOBAL__N_11fIPKfLb1ELin2EEEvv", "(anonymous namespace)::f<float const*, true, -2>"),
-    ("_ZN1fIJiDF16bDF16_EEE", "f<int, __bf16, _Float16>"),
-    ("_Z1fISt5arrayIPcLm3EEEvv", "f<std::array<char*, 3>>"),
-    ("_Z1fIA8_iPFvifELN1a1bE2EEvv", "f<int [8], void (int, float)*, (a::b)2>"),
-])
-def test_mangled_names_are_spelled_as_cplusplus_spells_them(mangled, name):
-    assert _plain(mangled) == name
-
-
 CUTLASS_3 = (
     "_ZN7cutlass13device_kernelINS_4gemm6kernel13GemmUniversalIN4cute5tupleIJiiiiEEENS1_10collective13"
     "CollectiveMmaINS1_35MainloopSm100TmaUmmaWarpSpecializedILi13ELi2ELi4ENS5_IJNS4_1CILi1EEENSA_ILi4EEESB_"
@@ -319,7 +307,7 @@ def test_flashinfers_sizes_are_in_units_of_a_tensor_core_instruction():
 
 BEYOND_GEMM = {  # name -> family, kind, arch, dtype, layout, tile, stages, epilogue
     "bmm_Bfloat16_E4m3E4m3_Fp32_t128x64x128_s8_et128x64_m256x64x32_c2x1x1_rM_TN_swiGlu_sm100f":
-        ("trtllm", "gemm", "sm_100", "float8_e4m3fn", None, (128, 64, 128), 8, "swiglu"),
+        ("trtllm", "gemm", "sm_100", "float8_e4m3fn", "tn", (128, 64, 128), 8, "swiglu"),
     "fmhaSm100fKernel_QkvBfloat16OBfloat16H128PagedKvCausalP64MultiCtasKvCgaVarSeqQ8Kv128StaticSwapsAbForGen":
         ("trtllm", "attention", "sm_100", "bfloat16", None, (8, 128), None, None),
     "void ck::kernel_gemm_xdl_cshuffle_v3<ck::GridwiseGemmMultiD_ABScale_xdl_cshuffle_v3<ck::tensor_layout::"
@@ -401,6 +389,8 @@ def test_an_unknown_name_stays_unknown():
     kernel = decode("rotary_kernel")
     assert (kernel.family, kernel.kind, kernel.dtype, kernel.operators) == ("unknown", "unknown", None, ())
     assert str(kernel) == "unknown kernel rotary_kernel"
+    template = decode("void mine::scale<8, __nv_bfloat16, float>(__nv_bfloat16 const*, double)")
+    assert (template.family, template.kind, template.dtype) == ("unknown", "unknown", "bfloat16")
 
 
 @pytest.mark.parametrize("opening, more", [
@@ -414,3 +404,186 @@ def test_the_work_on_a_huge_name_is_bounded_by_its_head(opening, more):
     kernel, head = decode(huge), decode(huge[:4096])
     assert kernel.name == huge
     assert (kernel.parts, str(kernel)) == (head.parts, str(head))
+
+
+# What tools put around a name, and names that are cut: the fields are those of the name alone
+
+ADD = "at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, 3ul>(int, X)"
+AROUND = ["{}.kd", "{} [clone .kd]", "{} (.kd)", "{}.kd [clone .kd]", "void {}", '"{}"', "'void {}'", " {}\n",
+          "`{}`"]
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("name", [LINEAR, ADD, "attn_fwd", "triton_per_fused__to_copy_sum_2",
+                                  "Cijk_Ailk_Bljk_HHS_BH_MT128x64x32_MI32x32x8x1_SN_K1"])
+def test_a_name_in_quotes_or_with_a_suffix_says_the_same(name, around):
+    alone, written = decode(name), decode(around.format(name))
+    assert alone.family != "unknown"
+    assert replace(written, name=name, parts=alone.parts) == alone
+
+
+def test_a_number_at_the_end_of_a_cut_name_is_not_taken_for_a_tile():
+    # 128x25 was 128x256: 25 is no multiple of 8, which tiles are; 64x1 was 64x16: no name ends in its stages
+    assert decode("ampere_bf16_s16816gemm_bf16_128x25").tile is None
+    cut = decode("nvjet_sm90_hss_64x8_64x1")
+    assert (cut.dtype, cut.tile, cut.stages) == ("float16", (64, 8), None)
+    assert decode("fmha_cutlassF_bf16_aligned_64x64_rf_sm10").arch is None  # was sm100; there is no sm_10
+
+
+def test_names_cut_behind_dots_still_give_what_is_left():
+    kernel = decode("triton_poi_fused__to_copy_add_cat_mul_neg_st...")
+    assert (kernel.kind, kernel.operators[:3]) == ("pointwise", ("_to_copy", "add", "cat"))
+
+
+@pytest.mark.parametrize("given, message", [
+    (None, "a kernel's name is a str, not NoneType"),
+    (b"nvjet", "a kernel's name is a str, not bytes: use its .decode(errors='replace')"),
+    (1.5, "a kernel's name is a str, not float"),
+])
+def test_what_is_no_string_is_refused_in_one_line(given, message):
+    with pytest.raises(TypeError) as refused:
+        decode(given)
+    assert str(refused.value) == message
+
+
+# C++ kernels: the function's own template says it
+
+
+@pytest.mark.parametrize("name, kind, dtype, accumulate, layout", [
+    # gemv: the types of A, x and y, then the one computed in; the letter is BLAS'
+    ("gemv2T_kernel_val<int, int, __half, __half, __half, float, 128, 16>", "gemm", "float16", "float32",
+     "t"),
+    ("internal::gemvx::kernel<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, false>", "gemm",
+     "bfloat16", "float32", None),
+    ("gemv2N_kernel<int, int, float2, float2, float2, float2, 128>", "gemm", "complex64", "complex64", "n"),
+    # the type computed in comes first, that of the operands stands in the tensors
+    ("gemmk1_kernel<int, float, 256, 5, false, cublasGemvTensorBatched<__half const>>", "gemm", "float16",
+     "float32", None),
+    ("gemmSN_TN_kernel<float, 128, 16, 2, cublasGemvTensor<double2 const>>", "gemm", "complex128", "float32",
+     "tn"),
+    ("dot_kernel<float, 128, 0, cublasDotParams<cublasGemvTensor<__nv_bfloat16 const> >>", "reduction",
+     "bfloat16", None, None),
+    ("cublasLt::epilogue::impl::globalKernel<8, 32, float, float, float, true>", "pointwise", "float32", None,
+     None),
+    ("sgemm_largek_lds64<true, false, 5, 5, 4, 4, 4, 34>", "gemm", "float32", None, None),
+    ("trsm_left_kernel<double, 256, 4, false, false>", "other", "float64", None, None),
+])
+def test_cublas_templates_give_routine_and_types(name, kind, dtype, accumulate, layout):
+    kernel = decode(f"void {name}(cublasParams<float>)")
+    assert (kernel.family, kernel.kind, kernel.dtype, kernel.accumulate_dtype, kernel.layout) == (
+        "cublas", kind, dtype, accumulate, layout)
+
+
+@pytest.mark.parametrize("name, family, kind", [
+    ("void RNN_persist_fp<float, float, float, 256, (cudnnRNNBiasMode_t)2>(X)", "cudnn", "other"),
+    ("_Z16nhwcSliceCKernelI6__halfS0_fLb0EL21cudnnKernelDataType_t0EEvN5cudnn15reduced_divisorEiiiPKT_",
+     "cudnn", "copy"),
+    ("void cudnn::ops::pooling_fw_4d_kernel<float>(X)", "cudnn", "other"),
+    ("cudnn_generated_fort_native_matmul_sm90_knob_1", "cudnn", "other"),
+    ("void (anonymous namespace)::two_shot_all_reduce_kernel<float, 16>(X)", "c10d", "communication"),
+    ("void at::cuda::kernelHistogram1D<float, float, int, 1>(X)", "aten", "other"),
+    ("void magma_sgemmEx_kernel<float, float, float, true>(int, cublasLtEpilogue_t)", "magma", "gemm"),
+    ("void sgetf2_fused_batched_kernel<8>(X)", "magma", "other"),
+    ("void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__reduce::ReduceAgent<int*>, int>(X)",
+     "cub", "reduction"),
+    ("void vector_fft<2u, 256u>(X)", "cufft", "other"),
+    ("void rocblas_gemvn_kernel<64, 4, long, float const*, float const*, float*>(X)", "rocblas", "gemm"),
+    ("void bounds_check_indices_kernel<long, false>(X)", "fbgemm", "other"),
+    ("void marlin::Marlin<__half, 256, 1, 8, 8, 4, 4>(X)", "marlin", "gemm"),
+    ("void cuApplyLayerNorm<float, float, float>(X)", "apex", "reduction"),
+    ("void selective_scan_fwd_kernel<Selective_Scan_fwd_kernel_traits<32, 4, float> >(X)", "mamba", "other"),
+    ("void kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>(X)", "bitsandbytes", "pointwise"),
+    ("std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type vllm::"
+     "fused_add_rms_norm_kernel<c10::BFloat16, 8>(X)", "vllm", "reduction"),
+    ("transpose_NCHW2CNHW_V2_2D_WG_off64", "miopen", "copy"),
+    ("Im2d2Col_v2", "miopen", "copy"),
+    ("kernel_unified_attention_2d", "triton", "attention"),
+    ("create_flashinfer_kv_indices_triton", "triton", "unknown"),
+    ("nvfuser_pointwise_f0_c1_r0_g0", "nvfuser", "pointwise"),
+    ("gcd_kernel_vectorized4_kernel", "aten", "pointwise"),
+    ("[CUDA memcpy HtoD]", "memcpy", "copy"), ("__amd_rocclr_fillBufferAligned.kd", "memset", "memset"),
+    ("rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)", "nccl", "communication"),
+    ("Cijk_SB_Bias_HAS_ScaleAlphaVec_PostGSU2_VW4", "tensile", "reduction"),
+    ("Cijk_B", "tensile", "pointwise"),
+])
+def test_a_name_tells_its_library_and_what_it_does(name, family, kind):
+    assert (decode(name).family, decode(name).kind) == (family, kind)
+
+
+def test_the_first_form_of_flash_attention_3_gives_stages_and_mask():
+    # traits: head dimension, queries, keys, warps, stages; then Is_causal
+    kernel = decode("void flash::compute_attn_ws<Flash_fwd_kernel_traits<192, 128, 80, 12, 2, false, 1, "
+                    "cutlass::bfloat16_t, 128>, true, flash::SingleTileScheduler>(X)")
+    assert (kernel.family, kernel.tile, kernel.stages, kernel.dtype) == ("flash", (128, 80), 2, "bfloat16")
+    assert kernel.variant == "forward, head dimension 192, causal"
+
+
+def test_flash_attention_3_for_older_gpus_names_its_warps_first():
+    # warps, stages, Q_in_regs, tile, width of V, type, accumulator, arch, Is_causal: true is no mask here
+    kernel = decode("void cutlass::device_kernel<flash::enable_sm80<flash::FlashAttnFwdSm80<flash::Collective"
+                    "MainloopFwdSm80<4, 1, true, cute::tuple<cute::C<128>, cute::C<48>, cute::C<192>>, 192, "
+                    "cutlass::half_t, float, cutlass::arch::Sm80, false, false>")
+    assert (kernel.arch, kernel.tile, kernel.stages, kernel.dtype) == ("sm_80", (128, 48), 1, "float16")
+    assert kernel.variant == "forward, head dimension 192"
+
+
+def test_flashinfers_decoding_kernel_gives_its_stages():
+    kernel = decode("void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0, 2u, "
+                    "4u, 8u, 16u, 1u, 8u, flashinfer::Attention<false>, flashinfer::Params<__half> >(X)")
+    assert (kernel.kind, kernel.stages, kernel.dtype) == ("attention", 2, "float16")
+
+
+def test_deepgemm_does_not_take_its_outputs_type_for_the_operands():
+    kernel = decode("void deep_gemm::sm90_fp8_gemm_1d2d_impl<(cute::UMMA::Major)0, cutlass::bfloat16_t>(X)")
+    assert (kernel.family, kernel.kind, kernel.arch, kernel.dtype) == ("deepgemm", "gemm", "sm_90", None)
+    assert decode("void deep_gemm::sm100_bf16_gemm_impl<float>(X)").dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("operation, epilogue", [
+    ("PassThrough", None), ("AddFastGelu", "bias+gelu"), ("AddRelu", "bias+relu"), ("Silu", "silu"),
+])
+def test_composable_kernels_epilogue_is_its_elementwise_operation(operation, epilogue):
+    kernel = decode("void ck::kernel_gemm_xdl<ck::GridwiseGemm_xdl<ck::tensor_layout::gemm::RowMajor, "
+                    "ck::tensor_layout::gemm::RowMajor, _Float16, "
+                    "ck::tensor_operation::element_wise::PassThrough, "
+                    f"ck::tensor_operation::element_wise::{operation}, 256>>(X)")
+    assert (kernel.dtype, kernel.layout, kernel.epilogue) == ("float16", "nn", epilogue)
+
+
+@pytest.mark.parametrize("name, collective, dtype", [
+    ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", "AllReduce", "float32"),
+    ("ncclBroadcastRingLLKernel_copy_i8(ncclColl)", "Broadcast", None),  # bytes of any type
+    ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(X)", "ReduceScatter", "bfloat16"),
+    ("ncclDevKernel_AllReduce_Sum_f8e4m3_RING_LL(X)", "AllReduce", "float8_e4m3fn"),
+    ("ncclDevKernel_AllGatherV_RING_SIMPLE(X)", "AllGatherV", None),
+])
+def test_a_collective_of_any_age_gives_its_name_and_type(name, collective, dtype):
+    assert (decode(name).operators, decode(name).dtype) == ((collective,), dtype)
+
+
+@pytest.mark.parametrize("function, operators", [
+    ("upsample_bilinear2d_backward_nhwc_out_frame<float>", ("upsample_bilinear2d_backward",)),
+    ("searchsorted_cuda_kernel<float, long>", ("searchsorted",)),
+    ("max_pool_backward_nchw<float, float, int>", ()),  # begins with max, which it is not
+    ("tril_indices_kernel<long>", ()),
+])
+def test_atens_own_functions_are_operators_only_where_the_name_ends_there(function, operators):
+    kernel = decode(f"void at::native::(anonymous namespace)::{function}(X)")
+    assert (kernel.family, kernel.operators) == ("aten", operators)
+
+
+def test_an_operator_whose_own_name_ends_in_backward_is_not_split():
+    assert decode("triton_poi_fused_embedding_dense_backward_sum_3").operators == (
+        "embedding_dense_backward", "sum")
+
+
+def test_torchscripts_fused_kernels_list_their_operators_before_a_hash():
+    kernel = decode("fused_add_relu_15680171862954066917")
+    assert (kernel.family, kernel.kind, kernel.operators) == ("torchscript", "pointwise", ("add", "relu"))
+
+
+def test_a_functions_parameters_are_not_its_element_type():
+    # the double is a parameter of the function that the lambda stands in; the elements are signed char
+    kernel = decode("void at::native::jagged_dense_output_kernel_<1, int, signed char, at::native::to_padded("
+                    "at::Tensor const&, double)::{lambda()#1}>(X)")
+    assert kernel.dtype is None

@@ -7,21 +7,20 @@ and MIOpen. Not covered, because no name says it: the problem's shape, the grid,
 really did. So two runs of one name need not be the same work. What a name leaves out is None.
 
 A new kind of name is one row in `_FAMILIES`: a pattern that recognises it and a small function that reads it.
-A library whose kernels are plain C++ templates is one row in `_LIBRARIES`.
-Sources: CUTLASS' name generator (python/cutlass_library), PyTorch's CUDA sources and its attention kernel
-generator, Inductor's get_fused_kernel_name, the templates of FlashAttention 3, FlashInfer and Composable
-Kernel, Tensile's naming, the Itanium C++ ABI. NVIDIA documents neither nvjet's nor cuBLAS' older names: what
-is said of those was read off runs whose types, strides and grids are known, and no more.
+A library whose kernels are plain C++ templates is one row in `_LIBRARIES`. Names made of words, as GEMMs'
+are, are read in `kernel_words`, C++ in `cpp_names`; each names its sources. Those of this module: PyTorch's
+CUDA sources and its attention kernel generator, Inductor's get_fused_kernel_name, the templates of
+FlashAttention, FlashInfer, DeepGEMM and Composable Kernel, NCCL's generator.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from . import units
-
-_HEAD = 4096  # characters that are read: a name says what it says early, and this bounds the time it takes
+from . import kernel_words, units
+from .cpp_names import LIMIT, TORCH, argument_types, float_types, plain, template_arguments, torch_types
+from .kernel_words import ARCH, BY, BY_BY, FLIGHT, TYPE, Row, count, integers, product, spell, word
 
 
 @dataclass(frozen=True)
@@ -30,11 +29,12 @@ class KernelName:
 
     `family` is "cutlass", "cublas", "nvjet", "triton", "aten", …, or "unknown". `kind` is gemm, pointwise,
     reduction, softmax, attention, copy, memset, communication, other or unknown; `variant` is the kernel in
-    words. `dtype` is one type by its name in torch, the one operands are multiplied in: "tfloat32" for a
-    float32 GEMM on TF32 tensor cores; with operands of two types it is A's; the accumulator's stands apart.
-    `layout` has BLAS' letter for operand A, then B (for a convolution the order of its tensors, "nhwc", where
-    the name has it). `tile` is one thread block's (m, n) or (m, n, k), in a BLAS GEMM m being the columns of
-    PyTorch's row-major output; for attention it is (queries, keys).
+    words. `dtype` is the type of the operands by its name in torch, of A's where there are two; "tfloat32"
+    where float32 operands are rounded to TF32 for the tensor cores; the accumulator's stands apart.
+    `layout` has BLAS' letter for operand A, then B: n as it lies, t transposed, both of column-major matrices
+    (for a convolution it is the order of its tensors, "nhwc", where the name has it). `tile` is one thread
+    block's (m, n) or (m, n, k), in a BLAS GEMM m being the columns of PyTorch's row-major output; for
+    attention it is (queries, keys).
     `epilogue` is what the kernel can apply to its result, joined by "+" in the order bias, activation, aux,
     bias gradient ("bias+gelu+aux"): one built with relu serves plain matmuls too.
     `parts` spells the name in its order: (token, meaning).
@@ -62,18 +62,46 @@ class KernelName:
 
 
 def decode(name: str) -> KernelName:
-    """What the kernel name `name` says; any string has an answer, one not recognised the family "unknown"."""
-    decoded = _decode(name[:_HEAD])
-    return decoded if len(name) <= _HEAD else replace(decoded, name=name)
+    """What the kernel name `name` says; any string has an answer, one not recognised the family "unknown".
+
+    TypeError for anything but a string.
+    """
+    if not isinstance(name, str):
+        hint = ": use its .decode(errors='replace')" if isinstance(name, bytes) else ""
+        raise TypeError(f"a kernel's name is a str, not {type(name).__name__}{hint}")
+    decoded = _decode(name[:LIMIT])
+    return decoded if len(name) <= LIMIT else replace(decoded, name=name)
 
 
 @lru_cache(maxsize=4096)
 def _decode(name: str) -> KernelName:
-    text = _plain(units.plain(name).strip())
-    for family, opening, read in _FAMILIES:
-        if (found := opening.search(text)) and (said := read(found)):
+    text = plain(_bare(units.plain(name)))
+    for family, needle, opening, read in _FAMILIES:
+        if needle in text and (found := opening.search(text)) and (said := read(found)):
             return KernelName(name, family, **said)
-    return KernelName(name, parts=((_short(text), "not a kind of name that is known here"),) if text else ())
+    function = _PLACED.match(text)
+    types = argument_types(text, function.end())[:1] if function else []
+    parts = [(_short(text), "not a kind of name that is known here")] if text else []
+    parts += [(t, "the first type in its template") for t in types]
+    return KernelName(name, dtype=TORCH[types[0]] if types else None, parts=tuple(parts))
+
+
+# What tools put around a name: a return type before it; behind it AMD's .kd, what a compiler cloned, a cut
+_BEFORE = re.compile(r"(?:__global__ |static |void |std::enable_if<.{0,300}?, ?void>::type )*", re.ASCII)
+_BEHIND = re.compile(
+    r"(?:\(?\.kd\)?|\[clone [^\]]{0,80}\]|\.(?:isra|constprop|part|cold)[.\d]{0,20}|\.{3}|…)$", re.ASCII)
+_QUOTES = " \"'`"
+
+
+def _bare(text: str) -> str:
+    """The name alone: "void f<int>(int) [clone .kd]" is f<int>(int)."""
+    text = text.strip(_QUOTES)
+    text = text[_BEFORE.match(text).end() :]
+    for _ in range(4):  # more than two ends at once no tool writes
+        if not (end := _BEHIND.search(text, max(len(text) - 100, 0))):
+            break
+        text = text[: end.start()].rstrip(_QUOTES)
+    return text
 
 
 # One line of prose
@@ -85,14 +113,18 @@ _TITLES = {
     "tensile": "Tensile", "miopen": "MIOpen", "ck": "Composable Kernel", "flashinfer": "FlashInfer",
     "vllm": "vLLM", "sglang": "SGLang", "aiter": "AITER", "deepgemm": "DeepGEMM", "deepep": "DeepEP",
     "fbgemm": "FBGEMM", "torchvision": "torchvision", "apex": "apex", "magma": "MAGMA",
-    "transformer-engine": "Transformer Engine", "rocprim": "rocPRIM",
+    "transformer-engine": "Transformer Engine", "rocprim": "rocPRIM", "rocblas": "rocBLAS", "mslk": "MSLK",
+    "marlin": "Marlin", "torchao": "torchao", "bitsandbytes": "bitsandbytes", "mamba": "Mamba",
+    "c10d": "PyTorch",
+    "torchscript": "TorchScript", "nvfuser": "nvFuser", "cusparse": "cuSPARSE", "cusolver": "cuSOLVER",
+    "cufft": "cuFFT",
 }
 _KINDS = {"gemm": "GEMM", "pointwise": "pointwise kernel", "unknown": "kernel", "other": "kernel"}
 
 
 def _title(kernel: KernelName) -> str:
     if kernel.family == "unknown":
-        return f"unknown kernel {_short(units.plain(kernel.name[:_HEAD]), 60)}".rstrip()
+        return f"unknown kernel {_short(units.plain(kernel.name[:LIMIT]), 60)}".rstrip()
     noun, *rest = (kernel.variant or _KINDS.get(kernel.kind, kernel.kind)).split(", ")
     title = " ".join(filter(None, (_TITLES.get(kernel.family), noun)))
     return ", ".join([title + (f" for {kernel.arch}" if kernel.arch else ""), *rest])
@@ -108,473 +140,24 @@ def _details(kernel: KernelName) -> Iterator[str]:
     if kernel.accumulate_dtype:
         yield f"{kernel.accumulate_dtype} accumulate"
     if kernel.tile:
-        yield "tile " + _product(kernel.tile)
+        yield "tile " + product(kernel.tile)
     if kernel.stages:
-        yield _count(kernel.stages, "stage")
+        yield count(kernel.stages, "stage")
     if kernel.layout:
         yield ("operands " if gemm else "layout ") + kernel.layout.upper()
     if kernel.alignment:
-        yield f"aligned to {_count(kernel.alignment, 'element')}"
+        yield f"aligned to {count(kernel.alignment, 'element')}"
     if kernel.split_k:
         yield "split-K"
     if kernel.epilogue:
         yield f"epilogue can apply {kernel.epilogue}"
 
 
-def _product(numbers: Iterable[int]) -> str:
-    return "×".join(map(str, numbers))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-# Characters and types
-
-
 def _short(text: str, width: int = 100) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-_CAST = re.compile(r"\((?:int|unsigned int|long)\)(?=-?\d)|\(bool\)([01])")  # Nsight: f<(int)4, (bool)1>
-_MANGLED = re.compile(r"L[a-z]n?\d{1,20}E|S[0-9A-Z]{0,3}_|T\d{0,3}_|(DF16b)|(\d{1,4})", re.ASCII)
-
-
-def _plain(text: str) -> str:
-    """The C++ name that mangled `text` stands for, as far as it goes; any other text without its casts."""
-    if not text.startswith("_Z"):
-        return _CAST.sub(lambda cast: {"0": "false", "1": "true"}.get(cast[1], ""), text)
-    try:
-        return _mangled_name(_Mangled(text, 2)) or text
-    except (ValueError, RecursionError):  # no C++ name, or one nested beyond reason
-        return _identifiers(text) or text
-
-
-def _identifiers(text: str) -> str:
-    """The identifiers of a mangled name joined by "::", for names that `_mangled_name` cannot follow.
-
-    Mangling writes an identifier as its length and its letters: 7Kernel2. Literals and back-references are
-    stepped over. The nesting is lost, which leaves enough to know the family.
-    """
-    found, at = [], 0
-    while token := _MANGLED.search(text, at):
-        at = token.end()
-        word = "bfloat16_t" if token[1] else text[at : at + int(token[2] or 0)]
-        if word.isascii() and word.isidentifier():
-            found.append(word)
-            at += len(word) if token[2] else 0
-    return "::".join(found)
-
-
-@dataclass
-class _Mangled:
-    """A mangled name, the place it has been read to, and what back-references (S_, S0_, …) can mean."""
-
-    text: str
-    at: int
-    seen: list[str] = field(default_factory=list)
-
-    def take(self, pattern: re.Pattern) -> re.Match | None:
-        found = pattern.match(self.text, self.at)
-        self.at = found.end() if found else self.at
-        return found
-
-    def remember(self, spelled: str) -> str:
-        self.seen.append(spelled[:_HEAD])  # a name that doubles itself again and again stays this short
-        return self.seen[-1]
-
-
-def _token(pattern: str) -> re.Pattern:
-    return re.compile(pattern, re.ASCII)
-
-
-_BUILTIN = {
-    "v": "void", "w": "wchar_t", "b": "bool", "c": "char", "a": "signed char", "h": "unsigned char",
-    "s": "short", "t": "unsigned short", "i": "int", "j": "unsigned int", "l": "long", "m": "unsigned long",
-    "x": "long long", "y": "unsigned long long", "f": "float", "d": "double", "e": "long double",
-    "z": "...", "DF16b": "__bf16", "DF16_": "_Float16", "Dn": "nullptr_t", "Da": "auto",
-}
-_STANDARD = {"Sa": "std::allocator", "Ss": "std::string", "Sb": "std::basic_string"}
-_QUALIFIED = {"P": "*", "R": "&", "O": "&&", "K": " const", "V": " volatile", "Dp": ""}
-_BUILTIN_CODE = _token("DF16b|DF16_|Dn|Da|[abcdefhijlmstvwxyz]")
-_QUALIFIER, _REFERENCE = _token("Dp|[PROKV]"), _token("S([0-9A-Z]{0,3})_|(S[asb])")
-_PARAMETER, _ARRAY, _END = _token(r"T\d{0,3}_"), _token(r"A\d{0,19}_"), _token("E")
-_SOURCE, _UNNAMED = _token(r"L?([1-9]\d{0,3})"), _token(r"Ut\d{0,3}_|[CD]\d|cl|nw|dl")
-_LITERAL, _LAMBDA = _token(r"L([a-z])(n?)(\d{1,20})E"), _token("Ul")
-_OPEN, _PACK, _NESTED, _LOCAL = _token("I"), _token("J"), _token("N[rVKRO]{0,3}"), _token("Z")
-_STD, _VALUE, _ADDRESS = _token("St"), _token(r"L(?!_Z)"), _token("XadL_Z|L_Z")
-_DIGITS, _FUNCTION, _CONSTRAINT = _token(r"n?\d{0,20}"), _token("F"), _token("Tn")
-
-
-def _mangled_name(m: _Mangled) -> str:
-    """<name>: nested (N…E), local to a function (Z…E), in std, a back-reference, or one identifier."""
-    if m.take(_NESTED):
-        return _mangled_nested(m)
-    if m.take(_LOCAL):
-        outer = _mangled_name(m)
-        _mangled_list(m)
-        return f"{outer}::{_mangled_name(m)}" if m.at < len(m.text) else outer
-    known = m.take(_REFERENCE)
-    name = _mangled_reference(m, known) if known else ("std::" if m.take(_STD) else "") + _mangled_word(m)
-    if m.take(_OPEN):
-        name = (name if known else m.remember(name)) + f"<{', '.join(_mangled_list(m))}>"
-    return name[:_HEAD]
-
-
-def _mangled_nested(m: _Mangled) -> str:
-    """a::b<…>::c; each beginning of it can be referred to later, the whole is remembered by who asked."""
-    name, own = "", False
-    while m.at < len(m.text) and not m.take(_END):
-        if m.take(_OPEN):
-            name, own = m.remember(f"{name}<{', '.join(_mangled_list(m))}>"), True
-        elif known := m.take(_REFERENCE):
-            name, own = _mangled_reference(m, known), False
-        elif m.take(_STD):
-            name, own = "std", False
-        elif found := m.take(_PARAMETER):
-            name, own = m.remember(found[0]), True
-        else:
-            name, own = m.remember("::".join(filter(None, (name, _mangled_word(m))))), True
-    if own:
-        m.seen.pop()
-    return name
-
-
-def _mangled_word(m: _Mangled) -> str:
-    if found := m.take(_SOURCE):
-        start, m.at = m.at, m.at + int(found[1])
-        word = m.text[start : m.at]
-        return "(anonymous namespace)" if word.startswith("_GLOBAL__N") else word
-    if m.take(_LAMBDA):
-        types = _mangled_list(m)
-        m.take(_token(r"\d{0,3}_"))
-        return f"{{lambda({', '.join(t for t in types if t != 'void')})#1}}"
-    if found := m.take(_UNNAMED):
-        return "operator()" if found[0] == "cl" else "unnamed"
-    raise ValueError
-
-
-def _mangled_reference(m: _Mangled, found: re.Match) -> str:
-    """S_ is the first thing remembered, S0_ the second, in base 36."""
-    if found[2]:
-        return _STANDARD[found[2]]
-    place = int(found[1], 36) + 1 if found[1] else 0
-    return m.seen[place] if place < len(m.seen) else found[0]
-
-
-def _mangled_list(m: _Mangled) -> list[str]:
-    """Types and values up to the E that ends them, or the end of a name cut short."""
-    found = []
-    while m.at < len(m.text) and not m.take(_END):
-        found.append(_mangled_argument(m))
-    return found
-
-
-def _mangled_argument(m: _Mangled) -> str:
-    if found := m.take(_LITERAL):
-        number = f"{'-' * len(found[2])}{found[3]}"
-        return {"0": "false", "1": "true"}.get(number, number) if found[1] == "b" else number
-    if m.take(_PACK):
-        return ", ".join(_mangled_list(m))
-    if found := m.take(_ADDRESS):  # the address of a function: its name, then its types
-        name = _mangled_name(m)
-        _mangled_list(m)
-        if found[0].startswith("X"):
-            m.take(_END)
-        return f"&{name}"
-    if m.take(_VALUE):
-        spelled, number = _mangled_type(m), m.take(_DIGITS)[0]
-        m.take(_END)
-        return f"({spelled}){number}"
-    if m.take(_CONSTRAINT):  # what the parameter must be, before the argument itself
-        _mangled_type(m)
-        return _mangled_argument(m)
-    return _mangled_type(m)
-
-
-def _mangled_type(m: _Mangled) -> str:
-    """<type>; everything but the built-in ones and plain back-references can be referred to later."""
-    if m.at >= len(m.text):
-        return ""
-    if found := m.take(_QUALIFIER):
-        return m.remember(_mangled_type(m) + _QUALIFIED[found[0]])
-    if found := m.take(_BUILTIN_CODE):
-        return _BUILTIN[found[0]]
-    if found := m.take(_ARRAY):
-        return m.remember(f"{_mangled_type(m)} [{found[0][1:-1]}]")
-    if m.take(_FUNCTION):
-        result, *arguments = _mangled_list(m) or [""]
-        return m.remember(f"{result} ({', '.join(arguments)})")
-    if found := m.take(_PARAMETER):
-        return m.remember(found[0])
-    alone = _REFERENCE.match(m.text, m.at)
-    name = _mangled_name(m)
-    return name if alone and m.at == alone.end() else m.remember(name)
-
-
-_TYPES = {
-    "bf16": "bfloat16", "f16": "float16", "fp16": "float16", "half": "float16", "f32": "float32",
-    "fp32": "float32", "tf32": "tfloat32", "f64": "float64", "fp64": "float64", "cf32": "complex64",
-    "cf64": "complex128", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "e2m1": "float4_e2m1fn",
-    "s8": "int8", "i8": "int8",
-    "int8": "int8", "int8_t": "int8", "u8": "uint8", "uint8_t": "uint8", "s32": "int32", "i32": "int32",
-    "int32_t": "int32", "i64": "int64", "int64_t": "int64", "c10::BFloat16": "bfloat16",
-    "BFloat16": "bfloat16", "__nv_bfloat16": "bfloat16", "__hip_bfloat16": "bfloat16",
-    "bfloat16_t": "bfloat16", "__bf16": "bfloat16", "nv_bfloat16": "bfloat16", "hip_bfloat16": "bfloat16",
-    "c10::Half": "float16", "Half": "float16", "__half": "float16", "half_t": "float16",
-    "_Float16": "float16",
-    "float_e4m3_t": "float8_e4m3fn", "float_e5m2_t": "float8_e5m2",
-    "__nv_fp8_e4m3": "float8_e4m3fn", "__nv_fp8_e5m2": "float8_e5m2",
-    "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2", "float": "float32",
-    "double": "float64", "tfloat32_t": "tfloat32",
-    "signed char": "int8", "unsigned char": "uint8", "short": "int16", "int": "int32", "long": "int64",
-    "bool": "bool", "c10::complex<float>": "complex64", "c10::complex<double>": "complex128",
-}
-_CPP_TYPE = re.compile(  # long spellings before short ones, so that "unsigned int" is not read as "int"
-    r"(?<!\w)(c10::complex<(?:float|double)>|signed char|unsigned (?:int|char|short|long(?: long)?)|long long"
-    r"|c10::\w{1,20}|(?:__)?(?:nv|hip)_bfloat16|__bf16|__half|_Float16|bfloat16_t|tfloat32_t|half_t"
-    r"|BFloat16|Half|float_e[45]m[32]_t|__nv_fp8_e[45]m[32]|half|float|double|short|int|long|bool)(?!\w)",
-    re.ASCII,
-)
-
-
-def _types(text: str) -> list[str]:
-    """The C++ types in `text` that have a name in torch, as they are spelled."""
-    return [spelled for spelled in _CPP_TYPE.findall(text) if spelled in _TYPES]
-
-
-def _floats(text: str) -> list[str]:
-    return [spelled for spelled in _types(text) if "float" in _TYPES[spelled] or "complex" in _TYPES[spelled]]
-
-
-def _arguments(text: str, at: int) -> list[str]:
-    """The comma-separated arguments of the template that opens at `at`; none if none opens there."""
-    if text[at : at + 1] != "<":
-        return []
-    found, depth, start = [], 0, at + 1
-    for i in range(at, len(text)):
-        depth += (text[i] in "<({") - (text[i] in ">)}")
-        if depth == 0 or (depth == 1 and text[i] == ","):
-            found.append(text[start:i].strip())
-            start = i + 1
-        if depth == 0:
-            return found
-    return [*found, text[start:].strip()]
-
-
-# Names made of words joined by "_"
-
-Said = tuple[list[tuple[str, str]], dict]  # what a token says: (token, meaning) pairs, the fields it fills
-Row = tuple[re.Pattern, frozenset[str], Callable[[re.Match], Said]]
-
-
-def _row(pattern: str, fields: str, read: Callable[[re.Match], Said]) -> Row:
-    """A token `read` makes sense of; it fills `fields` (their names, in one string)."""
-    return re.compile(rf"(?:{pattern})(?=_|$)", re.ASCII), frozenset(fields.split()), read
-
-
-def _word(pattern: str, meaning: str, **fields) -> Row:
-    """A token of one meaning, in which {0}, {1} are the token's groups and {dtype} and so on the fields.
-
-    A field's value is taken as it stands, or made from the groups where it is a function.
-    """
-
-    def read(found: re.Match) -> Said:
-        groups = found.groups()
-        said = {field: value(*groups) if callable(value) else value for field, value in fields.items()}
-        return [(found[0], meaning.format(*groups, **said))], said
-
-    return _row(pattern, " ".join(fields), read)
-
-
-_ANY = re.compile(r"[^_]+")
-
-
-def _spell(text: str, rows: tuple[Row, ...], *, rest: str | None = "not documented", **known) -> dict:
-    """Read `text` from left to right, each token by the first row that fits and fills a field still empty.
-
-    So 128x64_64x3_1x2 can be three rows: the tile, then the stages, then what fills nothing.
-    """
-    said, parts, at = {}, [], 0
-    while at < len(text):
-        for pattern, fields, read in rows:
-            if (found := pattern.match(text, at)) and not (fields and fields <= said.keys()):
-                tokens, new = read(found)
-                parts, said, at = parts + tokens, {**new, **said}, found.end()
-                break
-        else:
-            if found := _ANY.match(text, at):
-                parts += [(found[0], rest)] if rest else []
-                at = found.end()
-        at += text.startswith("_", at)
-    return {**known, **_settle(said), "parts": tuple(parts)}
-
-
-def _settle(said: dict) -> dict:
-    """Fields that tokens fill together: k completes the tile; a type spelled out wins over a letter's; the
-    epilogue's steps join in the order in which they happen."""
-    said = {field: value for field, value in said.items() if value is not None}
-    if steps := [said.pop(step) for step in _EPILOGUE if step in said]:
-        said["epilogue"] = "+".join(steps)
-    implied, k, tile = said.pop("implied_dtype", None), said.pop("k", None), said.get("tile")
-    said = {"dtype": implied, **said} if implied else said
-    return {**said, "tile": (*tile, k)} if k and tile and len(tile) == 2 else said
-
-
-def _integers(*groups: str) -> tuple[int, ...]:
-    return tuple(map(int, groups))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return _integers(*text.split("x"))
-
-
-_EPILOGUE = ("bias", "activation", "aux", "bias_gradient")
-_TYPE = "bf16|fp16|f16|tf32|fp32|f32|fp64|f64|e4m3|e5m2|int8|s8|i8|u8|s32|i32|cf32|cf64"
-_BY = r"(\d{1,4})x(\d{1,4})"
-_BY_BY = r"(\d{1,4})x(\d{1,4})x(\d{1,4})"
-_FLIGHT = "pieces of k in flight in shared memory"
-
-# cuBLAS counts columns first, so a row-major matrix reads as its transpose. A row-major y [M, N] = a [M, K] ·
-# b [K, N] is asked for as yᵀ = bᵀ · aᵀ: BLAS' A is PyTorch's second matrix. A contiguous b reads as bᵀ, as
-# wanted: N. b = W.t() of a contiguous W [N, K] reads as b, the transpose of that: T. So too a, second letter.
-_LAYOUTS = {
-    "nn": "A as stored, B as stored: in PyTorch x @ w with both row-major",
-    "tn": "A is read transposed (row-major for cuBLAS' column-major view), B as stored: in PyTorch "
-          "x @ W.t(), so nn.Linear's weight [out, in] and row-major input are used as they lie, with no copy",
-    "nt": "A as stored, B read transposed: in PyTorch g.t() @ x, as in the gradient of nn.Linear's weight",
-    "tt": "A and B are both read transposed: in PyTorch a.t() @ b.t() with a and b row-major",
-}
-
-
-def _layout(found: re.Match) -> Said:
-    """Two letters for A and B in BLAS' sense; what follows them is the output's and is not read further."""
-    letters, output = found[1].lower(), found[0][2:].strip("_")
-    meaning = _LAYOUTS[letters] + (f"; then {output} for the output" if output else "")
-    return [(found[0], meaning)], {"layout": letters}
-
-
-def _stages(found: re.Match) -> Said:
-    """64x3: how far a tile advances along k, and how many such pieces are in flight."""
-    k, stages = _integers(*found.groups())
-    meaning = f"takes {k} along k at a time, in {_count(stages, 'stage')} ({_FLIGHT})"
-    return [(found[0], meaning)], {"k": k, "stages": stages}
-
-
-def _output_type(found: re.Match) -> Said:
-    return [(found[0], f"the output is {_TYPES[found[0]]}")], {}
-
-
-_ARCH = _word(r"sm(\d{2,3})", "code for {arch}", arch="sm_{}".format)
-_TILE_MEANING = "each thread block computes a tile of {0} × {1} outputs (m × n)"
-_DEEP_MEANING = _TILE_MEANING + ", {2} along k at a time"
-_TILE = _word(_BY, _TILE_MEANING, tile=_integers)
-_DEEP_TILE = _word(_BY_BY, _DEEP_MEANING, tile=_integers)
-_STAGES = _row(rf"(?:stages_)?{_BY}", "stages", _stages)
-_SPLIT_K = _word("splitK", "thread blocks share out k, and their partial sums are added up", split_k=True)
-_NHWC = _word("nd?hwc", "tensors lie batch, (depth,) height, width, channel", layout=lambda: "nhwc")
-# Named as in cuBLASLt's CUBLASLT_EPILOGUE_…: GELU_AUX keeps gelu's input, RELU_AUX where it was above 0.
-_EPILOGUES: tuple[Row, ...] = (
-    _word(rf"bias(?:_(?:{_TYPE}))?", "its epilogue can add a bias", bias="bias"),
-    _word("relu", "its epilogue can apply relu; such kernels serve plain matmuls too", activation="relu"),
-    _word("(gelu|silu|swish|sigmoid|tanh)", "its epilogue can apply {0}", activation=str),
-    _word("(drelu|dgelu)", "its epilogue can multiply by the activation's derivative", activation=str),
-    _word(rf"aux(?:_(?:{_TYPE}))?", "and can keep what the activation received for backward", aux="aux"),
-    _word("(?:bgrad|dbias)[ab]?", "its epilogue can sum up a bias gradient", bias_gradient="bias gradient"),
-)
-
-_LETTERS = {"s": "float32", "h": "float16", "d": "float64", "i": "int32", "c": "complex64", "z": "complex128",
-            "gc": "complex64"}
-_INSTRUCTIONS = {
-    "884": (8, 8, 4), "1688": (16, 8, 8), "16816": (16, 8, 16), "16832": (16, 8, 32), "16864": (16, 8, 64),
-    "168128": (16, 8, 128), "168256": (16, 8, 256), "8816": (8, 8, 16), "8832": (8, 8, 32),
-    "161616": (16, 16, 16), "32816": (32, 8, 16), "83216": (8, 32, 16),
-}
-_OPERATIONS = {
-    "gemm": "matrix multiplication", "cudnn": "convolution, by cuDNN", "fprop": "convolution, forward",
-    "dgrad": "convolution, gradient of the input", "wgrad": "convolution, gradient of the weight",
-}
-
-
-def _core(found: re.Match) -> Said:
-    """s16816gemm: the accumulator, a tensor-core instruction's m, n, k, at times a type, the operation."""
-    letter, shape, math, operation, types = found.groups()
-    accumulator, last = _LETTERS[letter], (operation, _OPERATIONS[operation])
-    said = {"accumulate_dtype": accumulator, "kind": "gemm" if operation == "gemm" else "other"}
-    if operation != "gemm":
-        said["variant"] = "convolution"
-    if not shape:  # sgemm: one letter says all, and there is no tensor-core instruction
-        said["implied_dtype"] = None if letter == "i" else accumulator
-        return [(letter, f"{accumulator} arithmetic on the CUDA cores, without tensor cores"), last], said
-    size = _numbers(shape) if "x" in shape else _INSTRUCTIONS.get(shape)
-    meaning = f"tensor-core instruction {_product(size)} (m×n×k)" if size else "a tensor-core instruction"
-    if letter in "hd":
-        said["implied_dtype"] = accumulator
-    elif letter == "s" and size == (16, 8, 8) and not math and not types:
-        said["implied_dtype"] = "tfloat32"  # operands are float32 as the accumulator; this shape takes TF32
-        meaning += "; it rounds its float32 operands to TF32"
-    parts = [(letter, f"accumulates in {accumulator}"), (shape, meaning)]
-    if math:
-        said["dtype"] = _TYPES[math]
-        parts.append((math, f"operands are rounded to {_TYPES[math]} before they are multiplied"))
-    return [*parts, last], said | {"instruction": size}
-
-
-_CORE = (rf"(gc|[shdicz])((?:\d{{1,3}}x){{2}}\d{{1,3}}|\d{{3,6}})?({_TYPE})?(gemm|cudnn|fprop|dgrad|wgrad)"
-         rf"(?=((?:_relu|_optimized)?_(?:{_TYPE})(?=_))?)")
-_CORE_ROWS: tuple[Row, ...] = (
-    _row(rf"(?:{_TYPE})(?=_(?:gc|[shdicz])[x\d]{{0,14}}(?:{_TYPE})?(?:gemm|cudnn))", "", _output_type),
-    _row(_CORE, "accumulate_dtype", _core),
-    _word(rf"({_TYPE})", "operands A and B are {dtype}", dtype=_TYPES.get),
-    _TILE, _DEEP_TILE, _STAGES,
-    _row("([nt][nt])[nt]?", "layout", _layout),
-    _word(r"align(\d{1,3})", "alignment of the operands, in elements: {0}", alignment=int),
-    *_EPILOGUES,
-    _word(r"sliced(\d{1,2})x(\d{1,2})", "the warps of a block share out k as well, {0} × {1}"),
-    _NHWC, _SPLIT_K,
-)
-
-
-# GEMMs: CUTLASS, cuBLAS, XMMA, nvjet
-
-
-def _five_types(found: re.Match) -> Said:
-    """bf16_bf16_f32_bf16_bf16: of operands A and B, accumulator, C, D. ue4m3xf4: 4 bits, 8-bit scales."""
-    roles = ("operand A", "operand B", "the accumulator", "C", "the output D")
-    tokens = [(spelled, f"type of {role}") for spelled, role in zip(found.groups(), roles, strict=True)]
-    operand = "e2m1" if found[1].endswith(("f4", "e2m1")) else found[1]
-    return tokens, {"dtype": _TYPES.get(operand), "accumulate_dtype": _TYPES.get(found[3])}
-
-
-_CUTLASS_WORDS: tuple[Row, ...] = (
-    _word("cutlass(?:3x)?", "CUTLASS, NVIDIA's open-source GEMM templates"),
-    _word(r"(?:sm)?(\d{2,3})(?=_(?:wmma|\w{0,2}tensorop|simt))", "code for {arch}", arch="sm_{}".format),
-    _word("wmma", "through the warp-wide wmma instructions"),
-    _word("tensorop", "on the tensor cores"),
-    _word("bstensorop", "on the tensor cores, operands in blocks that share a scale"),
-    _word("sptensorop", "on the tensor cores, A is 2:4 sparse"),
-    _word("simt", "on the CUDA cores"),
-    _row("_".join([rf"({_TYPE}|f8|f6|f4|void|u?e\dm\dx\w{{2,4}})"] * 5), "", _five_types),
-    _word(r"(s|h|i|d)?((?:\d{1,3}x){2}\d{1,3})?(?:tf32)?implicit_gemm_(?:fprop|dgrad|wgrad)",
-          "convolution, done as a matrix product whose matrix is never formed", kind="other",
-          variant="convolution"),
-    _word("block_scaled", "a block of operands shares a scale"),
-    _word(r"[12]sm", "thread blocks that share a tensor-core instruction"),
-    _word("dyn_cga", "size of a cluster of thread blocks: chosen at the launch"),
-    _word("ptr_array|grouped", "many products in one launch, each with its own operands"),
-    _word("stream_k", "thread blocks share out tiles and k evenly", split_k=True),
-    _word("warpspecialized", "some warps only load, the others only multiply"),
-    _word("cooperative|pingpong", "how the multiplying warp groups share out the tiles"),
-    _word(r"epi_(\w{2,6})", "how the epilogue stores its results"),
-    *_CORE_ROWS,
-    _word(_BY_BY, "thread blocks in a cluster"),
-    _word("(0)", "as many stages as fit"),
-    _word(r"(\d{1,2})", f"stages ({_FLIGHT})", stages=int),
-)
-
-
-def _cutlass(found: re.Match) -> dict:
-    return _spell(found[0], _CUTLASS_WORDS, kind="gemm")
+# GEMMs that are templates: CUTLASS, cuBLAS
 
 
 def _cute(found: re.Match) -> dict:
@@ -604,163 +187,101 @@ def _cutlass_template(found: re.Match) -> dict:
         said["arch"] = f"sm_{arch[1]}"
         parts.append((arch[0], f"code for sm_{arch[1]}"))
     if shape := re.search(r"GemmShape<(\d{1,4}), ?(\d{1,4}), ?(\d{1,4})>", text):
-        said["tile"] = _integers(*shape.groups())
+        said["tile"] = integers(*shape.groups())
         parts.append((shape[0], "tile of one thread block (m, n, k)"))
     elif loop := _MAINLOOP.search(text):
-        stages, *tile = _integers(*loop.groups())
+        stages, *tile = integers(*loop.groups())
         said |= {"stages": stages, "tile": tuple(tile)}
-        parts += [(loop[1], f"stages ({_FLIGHT})"), (_product(tile), "tile of one thread block (m×n×k)")]
+        parts += [(loop[1], f"stages ({FLIGHT})"), (product(tile), "tile of one thread block (m×n×k)")]
     if epilogue := re.search(r"LinearCombination(BiasRelu|BiasElementwise|Relu|Gelu|GELU|Bias)", text):
         said["epilogue"] = epilogue[1].lower().removesuffix("elementwise").replace("biasrelu", "bias+relu")
         parts.append((epilogue[0], f"its epilogue can apply {said['epilogue']}"))
-    if types := _floats(text):
-        said["dtype"] = _TYPES[types[0]]
+    if types := float_types(text):
+        said["dtype"] = TORCH[types[0]]
         parts.append((types[0], "type of the operands, the first in the name"))
     return {**said, "parts": tuple(parts)}
 
 
-_GENERATIONS = {"maxwell": "sm_5x", "pascal": "sm_6x", "volta": "sm_70", "turing": "sm_75", "ampere": "sm_8x",
-                "ada": "sm_89", "hopper": "sm_90"}
-_CUBLAS_WORDS: tuple[Row, ...] = (
-    _word(f"({'|'.join(_GENERATIONS)})", "written for this generation ({arch}); newer GPUs run it too",
-          arch=_GENERATIONS.get),
-    _word(r"ldg(\d{1,2})", "loads {0} elements at a time from global memory"),
-    *_CORE_ROWS,
-)
-_CUDNN_WORDS: tuple[Row, ...] = (
-    _word("(nn|nt|tn|tt)", "BLAS' letters for the matrix product inside the convolution", layout=str),
-    *_CUBLAS_WORDS,
-)
+def _blas_types(found: re.Match) -> list[tuple[str, str]]:
+    """The plain types in the template that follows: as spelled, and in torch; float2 is a complex number."""
+    short = [a for a in template_arguments(found.string, found.end()) if len(a) < 40]
+    return [(t, TORCH[t]) for a in short for t in (float_types(_BLAS_COMPLEX.get(a, a)))]
 
 
-def _cublas(found: re.Match) -> dict | None:
-    said = _spell(found[0], _CUBLAS_WORDS)
-    return said if said.get("kind") == "gemm" else None
+_BLAS_COMPLEX = {"float2": "c10::complex<float>", "double2": "c10::complex<double>"}
+_BLAS_OPERAND = re.compile(r"cublasGemvTensor\w{0,40}<([\w:]{1,40}) const", re.ASCII)
+# What a kernel of cuBLAS' does is a routine of BLAS' or LAPACK's in its name: (words, kind, variant)
+_BLAS_ROUTINES = tuple((re.compile(words), kind, variant) for words, kind, variant in (
+    ("gemmk1", "gemm", "GEMM (column times row, k = 1)"),
+    ("gemmSN", "gemm", "GEMM (matrix times a few columns)"),
+    ("gemv", "gemm", "GEMM (matrix times vector)"), ("(?i)gemm", "gemm", None),
+    ("dot_kernel|reduce_1Block|nrm2|asum|i?am(?:ax|in)", "reduction", "reduction of a vector"),
+    ("globalKernelBgrad", "reduction", "sum of a bias gradient"),
+    ("epilogue::impl::globalKernel", "pointwise", "epilogue in a pass of its own"),
+    ("geam|scal_|axpy|dgmm|rot", "pointwise", None), ("transpose|copy|swap|region_transform", "copy", "copy"),
+    ("tr[sm][mv]|t[bp][sm]v", "other", "product or solution with a triangular matrix"),
+    ("sy|he", "other", "product with a symmetric or Hermitian matrix"),
+    ("getr|geqr|matinv|laswp", "other", "factorisation of small matrices"),
+))
 
 
-def _cudnn_convolution(found: re.Match) -> dict:
-    return _spell(found[0], _CUDNN_WORDS, kind="other", variant="convolution")
-
-
-def _xmma_types(found: re.Match) -> Said:
-    """bf16f32_bf16f32_f32: types of operands and output, of factors and accumulator, of the epilogue."""
-    operand, output, factor, accumulator, epilogue = found.groups()
-    tokens = [(operand + output, f"operands are {_TYPES[operand]}, the output is {_TYPES[output]}"),
-              (factor + accumulator, f"multiplies {_TYPES[factor]}, accumulates in {_TYPES[accumulator]}"),
-              (epilogue, f"the epilogue works in {_TYPES[epilogue]}")]
-    return tokens, {"dtype": _TYPES[factor], "accumulate_dtype": _TYPES[accumulator]}
-
-
-_XMMA_WORDS: tuple[Row, ...] = (
-    _ARCH,
-    _word("xmma", "NVIDIA's kernel generator behind cuBLAS and cuDNN"),
-    _word("sparse", "A is 2:4 sparse"),
-    _word("gemm", "matrix multiplication", kind="gemm"),
-    _word("fprop|dgrad|wgrad", "forward (fprop), gradient of the input (dgrad) or of the weight (wgrad)",
-          kind="other", variant="convolution"),
-    _word("implicit_gemm(?:_indexed)?", "done as a matrix product whose matrix is never formed"),
-    _row(rf"({_TYPE})({_TYPE})_({_TYPE})({_TYPE})_({_TYPE})", "dtype accumulate_dtype", _xmma_types),
-    _row("([nt][nt])_[nt]", "layout", _layout),
-    _word("nhwckrsc_(nhwc|nchw)", "tensors lie batch, height, width, channel; the output {0}", layout="nhwc"),
-    _word(rf"tilesize{_BY_BY}", _DEEP_MEANING, tile=_integers),
-    _word(r"stage(\d{1,2})", f"stages ({_FLIGHT})", stages=int),
-    _word(rf"warpsize{_BY_BY}", "how the warps of a block share the tile"),
-    _word(rf"warpgroupsize{_BY_BY}", "how the warp groups (4 warps each) of a block share the tile"),
-    _word(rf"(?:sp)?tensor{_BY_BY}", "tensor-core instruction {0}×{1}×{2} (m×n×k)", instruction=_integers),
-    _word("ffma", "on the CUDA cores (fused multiply-add)"),
-    _word("execute_split_k_kernel", "k is shared out over thread blocks", split_k=True),
-    _word(r"(?:execute_)?(?:segment_k_(?:on|off)_)?kernel", "the entry point"),
-    _word(r"(?:5x_)?(cublas|cudnn)\w{0,20}", "shipped in {0}"),
-)
-
-
-def _xmma(found: re.Match) -> dict:
-    return _spell(found[0], _XMMA_WORDS)
-
-
-_NVJET_TYPES = {"t": "bfloat16", "h": "float16", "s": "float32", "q": "an 8-bit float", "o": "a 4-bit float"}
-
-
-def _nvjet_types(found: re.Match) -> Said:
-    """tst, hss, qqtst: types of the operands, of the accumulator (last but one), of the output (last)."""
-    roles = ["operand A", "operand B", "C"] if len(found[0]) == 5 else ["operands"]
-    roles += ["accumulator", "output"]
-    tokens = [(letter, f"{role}: {_NVJET_TYPES.get(letter, 'not known here')}")
-              for letter, role in zip(found[0], roles, strict=True)]
-    dtype = {"t": "bfloat16", "h": "float16", "o": "float4_e2m1fn"}.get(found[0][0])  # s: float32 or TF32
-    return tokens, {"dtype": dtype, "accumulate_dtype": {"s": "float32", "h": "float16"}.get(found[0][-2])}
-
-
-_NVJET_WORDS: tuple[Row, ...] = (
-    _word("nvjet", "cuBLAS' GEMMs for Hopper and newer; NVIDIA does not document these names"),
-    _ARCH,
-    _word("mma", "through the warp's mma instructions"),
-    _word("tf32", "operands are rounded to TF32 before they are multiplied", implied_dtype="tfloat32"),
-    _row("[a-z]{3}|[a-z]{5}", "accumulate_dtype", _nvjet_types),
-    _TILE, _STAGES, _DEEP_TILE,
-    _word(_BY_BY, "tile of one warp"),
-    _word(_BY, "thread blocks in a cluster"),
-    _word(r"(\d{1,2})", f"stages ({_FLIGHT})", stages=int),
-    _word("2cta", "two thread blocks work on one tensor-core instruction"),
-    _word("(A|B)vec(\\d{1,3})(U?E\\dM\\d)", "{1} elements of {0} along k share a scale of type {2}"),
-    _word("badd", "seen where C is added (beta is not 0)"),
-    *_EPILOGUES,
-    _SPLIT_K,
-    _row("([NT]{2})[NT]{1,2}", "layout", _layout),
-)
-
-
-def _nvjet(found: re.Match) -> dict:
-    return _spell(found[0], _NVJET_WORDS, kind="gemm")
-
-
-def _short_floats(found: re.Match) -> list[str]:
-    """The plain floating-point arguments of the template that follows, as they are spelled."""
-    return [t for a in _arguments(found.string, found.end()) if len(a) < 40 for t in _floats(a)]
-
-
-def _small_gemm(found: re.Match) -> dict:
-    """gemv2T_kernel, gemvNSP_kernel, gemmSN_TN_kernel: cuBLAS' matrix times vector or a few columns."""
-    function, types, vector = found[1], _short_floats(found), "gemv" in found[1]
-    operand = re.search(r"cublasGemvTensor\w{0,40}<([\w:]{1,40}) const", found.string)
-    dtypes = [_TYPES[t] for t in (_floats(operand[1]) if operand else []) + types]
+def _blas(found: re.Match) -> dict:
+    """gemv2T_kernel<…>, gemmSN_TN_kernel<…>, dot_kernel<…>: the C++ kernels of cuBLAS and rocBLAS."""
+    name = _PLACED.match(found.string) or found
+    function, types = name[1] if name.re is _PLACED else name[0], _blas_types(name)
+    kind, variant = next(((k, v) for words, k, v in _BLAS_ROUTINES if words.search(name[0])), ("other", None))
+    operand = _BLAS_OPERAND.search(found.string)
+    operands = [TORCH[t] for t in float_types(_BLAS_COMPLEX.get(operand[1], operand[1]))] if operand else []
+    if letter := re.match("(?:fermiPlus)?([sdcz])gemm", function, re.IGNORECASE):
+        operands = [kernel_words.ACCUMULATORS[letter[1].lower()]]
     letters = re.search("gemv2([NT])|gemmSN_([NT]{2})", function)
-    accumulator = types[3:4] if vector else types[:1]  # gemv: A, x, y, then the type computed in
-    what = "matrix times vector" if vector else "matrix times a few columns"
-    parts = [(function, f"{what}, from cuBLAS"), *((t, "a type it works with") for t in dict.fromkeys(types))]
-    return {"kind": "gemm", "variant": f"GEMM ({what})", "dtype": dtypes[0] if dtypes else None,
+    # cuBLAS' gemv: types of A, x, y, then the one computed in; elsewhere that comes first
+    accumulator = [] if "rocblas" in function else types[3:4] if "gemv" in name[0] else types[:1]
+    parts = [(function, variant or "a routine of BLAS or LAPACK"),
+             *((t, "a type it works with") for t in dict(types))]
+    return {"kind": kind, "variant": variant, "dtype": next(iter([*operands, *(t for _, t in types)]), None),
             "layout": (letters[1] or letters[2]).lower() if letters else None,
-            "accumulate_dtype": _TYPES[accumulator[0]] if accumulator else None, "parts": tuple(parts)}
+            "accumulate_dtype": accumulator[0][1] if accumulator and kind == "gemm" else None,
+            "parts": tuple(parts)}
 
 
 def _split_k_sum(found: re.Match) -> dict:
     """The second half of a split-K GEMM. Which of its template's types is which is not documented."""
-    types = list(dict.fromkeys(_short_floats(found)))
+    types = dict(_blas_types(found))
     parts = [(found[0], "adds up the partial sums"), *((t, "a type it works with") for t in types)]
     return {"kind": "reduction", "variant": "sum of a split-K GEMM's parts",
-            "dtype": _TYPES[types[0]] if len(types) == 1 else None, "parts": tuple(parts)}
+            "dtype": next(iter(types.values())) if len(types) == 1 else None, "parts": tuple(parts)}
 
 
 # Attention
 
 _CAUSAL = {  # which of the flags after the traits is Is_causal
     "flash_fwd_kernel": 1, "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel": 1, "flash_fwd_splitkv_kernel": 0,
+    "compute_attn_ws": 0,
 }
 
 
 def _flash(found: re.Match) -> dict:
-    """flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 64, 4, …, type>, dropout, causal, …>."""
-    text, way = found.string, {"fwd": "forward", "bwd": "backward"}[found[2]]
+    """flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 64, 4, …, type>, dropout, causal, …>.
+
+    compute_attn_ws is FlashAttention 3's first form: its traits go on with the stages.
+    """
+    text, way, function = found.string, "backward" if found[2] == "bwd" else "forward", found[1] or found[3]
     said = {"kind": "attention", "variant": way}
-    parts = [(found[1], f"{way}; the scores never leave the chip")]
+    said["variant"] += ", combination of splits" if "combine" in function else ""
+    parts = [(function, f"{way}; the scores never leave the chip")]
     if sizes := re.search(r"kernel_traits<(\d{1,4}), (\d{1,4}), (\d{1,4}), (\d{1,2})", text):
-        said |= {"variant": f"{way}, head dimension {sizes[1]}", "tile": _integers(sizes[2], sizes[3])}
+        said["variant"] += f", head dimension {sizes[1]}"
+        said["tile"] = integers(sizes[2], sizes[3])
         roles = ("head dimension", "queries in a block's tile", "keys taken at a time", "warps in a block")
         parts += zip(sizes.groups(), roles, strict=True)
-    if types := _floats(text):
-        said["dtype"] = _TYPES[types[0]]
+        if not found[2] and (stages := re.compile(r", (\d{1,2})(?=,)").match(text, sizes.end())):
+            said["stages"] = int(stages[1])
+            parts.append((stages[1], "stages (tiles of keys and values in flight)"))
+    if types := float_types(text):
+        said["dtype"] = TORCH[types[0]]
         parts.append((types[0], "type of q, k and v"))
-    flags, place = _arguments(text, found.end())[1:], _CAUSAL.get(found[1], 99)
+    flags, place = template_arguments(text, found.end())[1:], _CAUSAL.get(function, 99)
     if flags[place : place + 1] in (["true"], ["false"]):
         causal = flags[place] == "true"
         said["variant"] += ", causal" if causal else ""
@@ -772,27 +293,39 @@ _TUPLE = re.compile(r"cute::tuple<cute::C<(\d{1,4})>, ?cute::C<(\d{1,4})>, ?cute
 
 
 def _flash_3(found: re.Match) -> dict:
-    """FlashAttnFwdSm90<…Mainloop…<stages, cluster, tile, width of V, type, accumulator, arch, causal, …>."""
+    """FlashAttnFwdSm90<…Mainloop…<stages, cluster, tile, width of V, type, accumulator, arch, causal, …>.
+
+    Sm80's begins with the warps in a block and says after the stages whether q stays in registers.
+    """
     way, text = {"Fwd": "forward", "Bwd": "backward"}[found[1]], found.string
-    said = {"kind": "attention", "variant": way, "arch": f"sm_{found[2]}"}
-    parts = [(found[0].rsplit("::")[-1], f"FlashAttention 3, {way}, for sm_{found[2]}")]
+    helper = {"Combine": ", combination of splits", "Preprocess": ", preparation",
+              "PostprocessConvertdQ": ", conversion of dq"}.get(found[2], "")
+    said = {"kind": "attention", "variant": way + helper}
+    parts = [(found[0].rsplit("::")[-1], f"FlashAttention 3, {way}{helper}")]
+    if arch := re.compile(r"Sm(\d{2,3})").search(text):
+        said["arch"] = f"sm_{arch[1]}"
+        parts.append((arch[0], f"code for sm_{arch[1]}"))
     if loop := re.compile(r"CollectiveMainloop(?=Fwd|Bwd)\w{1,20}").search(text):
-        arguments = _arguments(text, loop.end())
-        tile = next((t for a in arguments if (t := _TUPLE.match(a)) and int(t[1]) > 16), None)
-        types = [t for a in arguments if len(a) < 40 for t in _floats(a)]
-        flags = [a for a in arguments if a in ("true", "false")]
+        given = template_arguments(text, loop.end())
+        tile = next((t for a in given if (t := _TUPLE.match(a)) and int(t[1]) > 16), None)
+        types = [t for a in given if len(a) < 40 for t in float_types(a)]
+        stages = given[loop[0].endswith("FwdSm80") : 2]
+        arch_at = next((i for i, a in enumerate(given) if a.startswith("cutlass::arch::")), len(given))
         if tile:
-            said |= {"tile": _integers(tile[1], tile[2]), "variant": f"{way}, head dimension {tile[3]}"}
+            said |= {"tile": integers(tile[1], tile[2]), "variant": f"{way}, head dimension {tile[3]}"}
             parts.append((tile[0], "queries and keys in a block's tile, head dimension"))
-        if arguments and arguments[0].isdigit() and way == "forward":
-            said["stages"] = int(arguments[0])
-            parts.append((arguments[0], "stages (tiles of keys and values in flight)"))
+        if stages and stages[0].isdigit() and way == "forward":
+            said["stages"] = int(stages[0])
+            parts.append((stages[0], "stages (tiles of keys and values in flight)"))
         if types:
-            said |= {"dtype": _TYPES[types[0]], "accumulate_dtype": _TYPES[types[1]] if types[1:] else None}
+            said |= {"dtype": TORCH[types[0]], "accumulate_dtype": TORCH[types[1]] if types[1:] else None}
             parts += zip(types, ("type of q, k and v", "type it accumulates in"), strict=False)
-        if flags[:1] == ["true"]:
+        if given[arch_at + 1 : arch_at + 2] == ["true"]:
             said["variant"] += ", causal"
             parts.append(("true", "built for a causal mask"))
+    elif types := float_types(text):
+        said["dtype"] = TORCH[types[0]]
+        parts.append((types[0], "type of the elements"))
     return {**said, "parts": tuple(parts)}
 
 
@@ -801,8 +334,14 @@ _FLASHINFER = re.compile(
     r"\d{1,2}u?, (\d{1,2})u?,", re.ASCII)
 
 
+_FLASHINFER_DECODE = re.compile(r"DecodeWith\w{1,40}<\(?[\w:]{1,40}\)?\d, (\d)u?,", re.ASCII)
+
+
 def _flashinfer(found: re.Match) -> dict:
-    """BatchPrefillWithPagedKVCacheKernel<KernelTraits<(MaskMode)1, queries, …>>: sizes in units of 16."""
+    """BatchPrefillWithPagedKVCacheKernel<KernelTraits<(MaskMode)1, queries, …>>: sizes in units of 16.
+
+    BatchDecodeWithPagedKVCacheKernel<(PosEncodingMode)0, stages, …>.
+    """
     said = _library(found, "FlashInfer")
     if traits := _FLASHINFER.search(found.string):
         mask, queries, keys_mma, depth_mma, keys_warps = map(int, traits.groups())
@@ -811,67 +350,62 @@ def _flashinfer(found: re.Match) -> dict:
                  "variant": f"{said['variant']}, head dimension {16 * depth_mma}{causal}"}
         said["parts"] += ((traits[0], "mask (0 none, 1 causal, 2 custom), queries in a tile; in units of 16 "
                            "queries and keys of a warp, head dimensions of k and v; warps along both"),)
+    elif decode_stages := _FLASHINFER_DECODE.search(found.string):
+        said["stages"] = int(decode_stages[1])
+        said["parts"] += ((decode_stages[1], "stages (tiles of keys and values in flight)"),)
     return said
 
 
 _EFFICIENT_WORDS: tuple[Row, ...] = (
-    _word("fmha", "fused multi-head attention"),
-    _word("cutlassF", "built on CUTLASS, forward", variant="attention, forward"),
-    _word("cutlassB", "built on CUTLASS, backward", variant="attention, backward"),
-    _word(rf"({_TYPE})", "type of q, k and v", dtype=_TYPES.get),
-    _word("aligned", "head dimension and strides fit whole vector loads"),
-    _word("notaligned", "for any head dimension and strides"),
-    _word(_BY, "a block takes {0} queries × {1} keys at a time", tile=_integers),
-    _word("rf", "the output accumulates in registers (register file)"),
-    _word("gmem", "the output accumulates in global memory"),
-    _word(r"k(\d{1,5})", "head dimension up to {0}"),
-    _word("dropout", "with dropout"),
-    _word("seqaligned", "sequence lengths are multiples of the tile"),
-    _ARCH,
+    word("fmha", "fused multi-head attention"),
+    word("cutlassF", "built on CUTLASS, forward", variant="attention, forward"),
+    word("cutlassB", "built on CUTLASS, backward", variant="attention, backward"),
+    word(rf"({TYPE})", "type of q, k and v", dtype=TORCH.get),
+    word("aligned", "head dimension and strides fit whole vector loads"),
+    word("notaligned", "for any head dimension and strides"),
+    word(BY, "a block takes {0} queries × {1} keys at a time", tile=integers),
+    word("rf", "the output accumulates in registers (register file)"),
+    word("gmem", "the output accumulates in global memory"),
+    word(r"k(\d{1,5})", "head dimension up to {0}"),
+    word("dropout", "with dropout"),
+    word("seqaligned", "sequence lengths are multiples of the tile"),
+    ARCH,
 )
 
 
 def _efficient(found: re.Match) -> dict:
-    return _spell(found[0], _EFFICIENT_WORDS, kind="attention")
+    return spell(found[0], _EFFICIENT_WORDS, kind="attention")
 
 
-_CUDNN_ATTENTION_WORDS: tuple[Row, ...] = (
-    _word("cudnn_generated_fort_native", "generated by cuDNN at run time"),
-    _word("sdpa", "scaled dot-product attention"),
-    _ARCH,
-    _word("flash", "FlashAttention's algorithm"),
-    _word("fprop", "forward", variant="attention, forward"),
-    _word("bprop", "backward", variant="attention, backward"),
-    _word("wmma", "through a warp's tensor-core instructions"),
-    _word("wgmma", "through a warp group's (4 warps') tensor-core instructions"),
-    _word("f16", "a 16-bit type: kernels of bfloat16 runs say f16 too, so float16 does not follow"),
-    _word(r"knob_(\d{1,4})", "variant {0}"),
-    _word(_BY_BY, "tile of one thread block; which number is which is not documented", tile=_integers),
-    _word(_BY_BY, "arrangement of warps"),
-    _word(rf"cga{_BY_BY}", "thread blocks in a cluster"),
-    _word(r"kernel\d{0,2}(?:_\d)?", "the entry point"),
+_CUDNN_GENERATED_WORDS: tuple[Row, ...] = (
+    word("cudnn_generated(?:_fort_native)?", "generated by cuDNN at run time"),
+    word("sdpa", "scaled dot-product attention", kind="attention"),
+    ARCH,
+    word("flash", "FlashAttention's algorithm"),
+    word("fprop", "forward", variant="attention, forward"),
+    word("bprop", "backward", variant="attention, backward"),
+    word("wmma", "through a warp's tensor-core instructions"),
+    word("wgmma", "through a warp group's (4 warps') tensor-core instructions"),
+    word("f16", "a 16-bit type: kernels of bfloat16 runs say f16 too, so float16 does not follow"),
+    word(r"knob_(\d{1,4})", "variant {0}"),
+    word(BY_BY, "tile of one thread block; which number is which is not documented", tile=integers),
+    word(BY_BY, "arrangement of warps"),
+    word(rf"cga{BY_BY}", "thread blocks in a cluster"),
+    word(r"kernel\d{0,2}(?:_\d)?", "the entry point"),
 )
 
 
-def _cudnn_attention(found: re.Match) -> dict:
-    return _spell(found[0], _CUDNN_ATTENTION_WORDS, kind="attention")
-
-
-_TRTLLM_TYPES = {"bfloat16": "bfloat16", "fp16": "float16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
-                 "e2m1": "float4_e2m1fn", "fp32": "float32"}
-
-
-def _trtllm_type(spelled: str) -> str | None:
-    """Bfloat16, E4m3, MxE2m1 (a block of it shares a scale)."""
-    return _TRTLLM_TYPES.get(spelled.lower().removeprefix("mx"))
+def _cudnn_generated(found: re.Match) -> dict:
+    return spell(found[0], _CUDNN_GENERATED_WORDS, kind="other")
 
 
 def _trtllm(found: re.Match) -> dict:
     """fmhaSm100fKernel_QkvBfloat16OBfloat16H128…CausalP64…Q8Kv128…: attention for Blackwell."""
-    text, (arch, operand, output) = found.string, found.groups()
-    said = {"kind": "attention", "variant": "attention", "arch": f"sm_{arch}", "dtype": _trtllm_type(operand)}
+    text, (arch, types, operand, output) = found.string, found.groups()
+    said = {"kind": "attention", "variant": "attention", "arch": f"sm_{arch}",
+            "dtype": kernel_words.trtllm_type(operand)}
     parts = [("fmha", "fused multi-head attention"), (f"Sm{arch}", f"code for sm_{arch}"),
-             (f"Qkv{operand}", "type of q, k and v"), (f"O{output}", "type of the output")]
+             (types, "types of q, k and v"), (f"O{output}", "type of the output")]
     if head := re.compile(r"H(?:Qk)?(\d{1,4})").search(text, found.end()):
         said["variant"] += f", head dimension {head[1]}"
         parts.append((head[0], f"head dimension {head[1]}"))
@@ -879,42 +413,9 @@ def _trtllm(found: re.Match) -> dict:
         said["variant"] += ", causal"
         parts.append(("Causal", "built for a causal mask"))
     if tile := re.compile(r"Q(\d{1,4})Kv(\d{1,4})").search(text, found.end()):
-        said["tile"] = _integers(*tile.groups())
+        said["tile"] = integers(*tile.groups())
         parts.append((tile[0], "queries and keys in a tile"))
     return {**said, "parts": tuple(parts)}
-
-
-_TRTLLM_TYPE = "(?:Mx)?(?:Bfloat16|Fp16|Fp32|E4m3|E5m2|E2m1)"
-_TRTLLM_WORDS: tuple[Row, ...] = (
-    _word("bmm|gemm", "matrix multiplication, by TensorRT-LLM's generator"),
-    _word(rf"({_TRTLLM_TYPE})({_TRTLLM_TYPE})", "operands A and B", dtype=lambda a, b: _trtllm_type(a)),
-    _word("(Fp32)(?=_)", "accumulates in {accumulate_dtype}", accumulate_dtype=_trtllm_type),
-    _word(_TRTLLM_TYPE, "type of the output"),
-    _word(rf"t{_BY_BY}(?:u\d)?", "tile of one thread block, m × n × k: {0} × {1} × {2}", tile=_integers),
-    _word(r"s(\d{1,2})", f"stages ({_FLIGHT})", stages=int),
-    _word(rf"m{_BY_BY}", "tensor-core instruction {0}×{1}×{2} (m×n×k)", instruction=_integers),
-    _word(rf"c{_BY_BY}", "thread blocks in a cluster"),
-    _word("(swiGlu|geGlu|relu2)", "applies {0} to its result", activation=str.lower),
-    _word(r"sm(\d{2,3})[af]?", "code for {arch}", arch="sm_{}".format),
-)
-_FMHA_WORDS: tuple[Row, ...] = (
-    _word("fmha_v2", "fused multi-head attention, by TensorRT-LLM"),
-    _word("flash_attention", "FlashAttention's algorithm"),
-    _word(rf"({_TYPE})(?:_(?:{_TYPE}|output))*", "type of q, k and v", dtype=_TYPES.get),
-    _word(r"(\d{2,3})_(\d{2,3})(?=_S)", "queries × keys in a tile", tile=_integers),
-    _word(r"S_(?:qkv|q_kv|q_paged_kv|q_k_v)_(\d{2,3})", "any sequence length, head dimension {0}",
-          variant="attention, head dimension {}".format),
-    _word("causal", "built for a causal mask"),
-    _ARCH,
-)
-
-
-def _trtllm_gemm(found: re.Match) -> dict:
-    return _spell(found[0], _TRTLLM_WORDS, kind="gemm")
-
-
-def _trtllm_fmha(found: re.Match) -> dict:
-    return {"variant": "attention", **_spell(found[0], _FMHA_WORDS, kind="attention")}
 
 
 # What Inductor makes
@@ -959,7 +460,7 @@ _LONGEST = max(name.count("_") for name in _OPERATORS) + 2  # words in a name th
 
 
 def _known(operator: str) -> bool:
-    return operator.removesuffix("_backward") in _OPERATORS
+    return operator in _OPERATORS or operator.removesuffix("_backward") in _OPERATORS
 
 
 def _operator_names(joined: str) -> list[str]:
@@ -1019,6 +520,25 @@ def _inductor_triton(found: re.Match) -> dict:
     return {"kind": kind, "variant": variant, "operators": operators, "parts": (*opening, *parts)}
 
 
+def _torchscript(found: re.Match) -> dict:
+    """fused_add_relu_15680171862954066917: TorchScript's compiler writes a hash behind the operators."""
+    operators, parts = _fused(found[1])
+    return {"kind": "pointwise", "operators": operators,
+            "parts": (("fused", _FUSED), *parts, (found[2], "a hash of the graph"))}
+
+
+def _nvfuser(found: re.Match) -> dict:
+    return {"kind": _CATEGORIES.get((found[1] or "")[:3], ("unknown",))[0],
+            "parts": ((found[0], "made by nvFuser, TorchScript's and Thunder's compiler"),)}
+
+
+def _jiterator(found: re.Match) -> dict:
+    """gcd_vectorized4_kernel, reduction_prod_kernel: ATen has some operators compiled when they first run."""
+    name = found[1] or found[2]
+    return {"kind": "pointwise" if found[1] else "reduction", "operators": (name,),
+            "parts": ((found[0], f"{name}, compiled by ATen at run time"),)}
+
+
 def _inductor_cpp(found: re.Match) -> dict:
     operators, parts = _fused(found[1])
     opening = ("cpp", "C++ for the CPU, made by Inductor"), ("fused", _FUSED)
@@ -1051,19 +571,28 @@ _BY_HAND: tuple[tuple[re.Pattern, str, str, tuple[str, ...]], ...] = tuple(
         (r"_mhc_\w+_kernel|_moe_(?:router|bwd)_\w+|_mask_(?:fwd|bwd)_kernel", "other", "L", ""),
         ("_neighborhood_mask_kernel|_token_gather_weighted_sum_kernel", "other", "L", ""),
         (r"_?attn_fwd\w*|_?attn_bwd\w*|bwd_kernel_(?:dk_dv|dq|fuse)|bwd_preprocess", "attention", "T", ""),
+        (r"_topk_(?:for|back)ward|_(?:combined_)?routing_\w+|_sum_bitmatrix_\w+|_expt_data_\w+", "other",
+         "O", ""),
+        (r"_finalize_matmul\w*", "reduction", "O", ""),
+        (r"kernel_unified_attention_[23]d|_fwd_(?:grouped_)?kernel_stage[12]|merge_attn_states_kernel",
+         "attention", "V", ""),
+        (r"fused_moe_kernel\w*|_w8a8_\w*block_\w+", "gemm", "V", ""),
+        (r"_per_token_group_quant_\w+", "pointwise", "V", ""),
     )
 )
 _HANDS = {"L": "the name Liger-Kernel gave its Triton kernel; others have copied it",
+          "O": "the name in OpenAI's triton_kernels, products of a mixture of experts",
+          "V": "the name in vLLM and SGLang",
           "T": "the name in Triton's tutorials and in AOTriton, the attention of PyTorch on AMD"}
 # matmul_ogs of triton_kernels: three strides' letters and three types, of the output, of x and of w
 _OGS_WORDS: tuple[Row, ...] = (
-    _word("p?_?matmul(?:_ogs)?", "matrix multiplication of a mixture of experts, OpenAI's triton_kernels"),
-    _word("[NT]{3}", "of output, x and w: N where the fastest index is the inner one (not BLAS' letters)"),
-    _word(r"(?:[a-z]{1,2}\d{1,2})x([a-z]{1,2}\d{1,2})x(\w{2,6}?)", "types of the output, of x and of w ({1})",
-          dtype=_TYPES.get),
-    _word(rf"{_BY_BY}x(\d{{1,3}})", "tile m × n × k: {0} × {1} × {2}, then split-K",
-          tile=lambda m, n, k, _: _integers(m, n, k), split_k=lambda *sizes: sizes[3] != "1"),
-    _word("o?g?s?|swiglu", "gathers (g) its rows, scatters (s) its result; a fused activation"),
+    word("p?_?matmul(?:_ogs)?", "matrix multiplication of a mixture of experts, OpenAI's triton_kernels"),
+    word("[NT]{3}", "of output, x and w: N where the fastest index is the inner one (not BLAS' letters)"),
+    word(r"(?:[a-z]{1,2}\d{1,2})x([a-z]{1,2}\d{1,2})x(\w{2,6}?)", "types of the output, of x and of w ({1})",
+          dtype=TORCH.get),
+    word(rf"{BY_BY}x(\d{{1,3}})", "tile m × n × k: {0} × {1} × {2}, then split-K",
+          tile=lambda m, n, k, _: integers(m, n, k), split_k=lambda *sizes: sizes[3] != "1"),
+    word("o?g?s?|swiglu", "gathers (g) its rows, scatters (s) its result; a fused activation"),
 )
 
 
@@ -1075,15 +604,15 @@ def _with_constants(found: re.Match) -> dict:
     """_gemm_…_kernel_BLOCK_SIZE_M_128_…: AITER has Triton write a kernel's constants into its name."""
     text, blocks = found[0], _BLOCKS.search(found[0])
     split = re.search(r"_NUM_KSPLIT_(\d{1,3})(?=_|$)", text)
-    return {"kind": "gemm" if "gemm" in text else "unknown", "tile": _integers(*blocks.groups()),
+    return {"kind": "gemm" if "gemm" in text else "unknown", "tile": integers(*blocks.groups()),
             "epilogue": "bias" if "_HAS_BIAS_1" in text else None,
             "split_k": int(split[1]) > 1 if split else None,
             "parts": ((text[: blocks.start()], "the function, and constants of its compilation"),
-                      (blocks[0], "tile m × n × k: " + _product(blocks.groups())))}
+                      (blocks[0], "tile m × n × k: " + product(blocks.groups())))}
 
 
 def _matmul_ogs(found: re.Match) -> dict:
-    return _spell(found[0].strip("_"), _OGS_WORDS, kind="gemm")
+    return spell(found[0].strip("_"), _OGS_WORDS, kind="gemm")
 
 
 def _triton(found: re.Match) -> dict | None:
@@ -1097,7 +626,7 @@ def _triton(found: re.Match) -> dict | None:
             return {"kind": kind, "variant": variant, "operators": named, "parts": ((text, _HANDS[source]),)}
     if text.startswith("liger_"):
         return {"variant": "kernel (Liger-Kernel)", "parts": ((text, "a kernel of Liger-Kernel's"),)}
-    if start == len(text) and not re.match("_?triton_", text):
+    if start == len(text) and not re.search("(?:^|_)triton(?:_|$)", text):
         return None
     parts = (text[:start].strip("_"), "the function"), (text[start + 1 :], _SPECIALISED)
     return {"parts": tuple(part for part in parts if part[0])}
@@ -1122,6 +651,8 @@ _ATEN: tuple[tuple[re.Pattern, str, str, str], ...] = tuple(
         (r"softmax_warp_\w+|cunn_S\w*oft[Mm]ax\w*", "softmax", "softmax", "softmax"),
         (r"CatArrayBatchedCopy\w*", "copy", "cat", "copies several tensors into one"),
         (r"indexSelect\w+", "copy", "index_select", "copies the chosen rows"),
+        (r"indexFunc\w+", "other", "index_add", "adds to the chosen rows"),
+        (r"gatherTopK|radixFindKthValues", "other", "topk", "finds the largest or smallest"),
         (r"vectorized_gather_kernel", "copy", "", "copies the rows an index tensor names"),
         (r"tensor_kernel_scan\w*", "other", "", "running result along a dimension"),
         (r"(?:radix|bitonic)Sort\w+", "other", "sort", "sorts along a dimension"),
@@ -1136,13 +667,26 @@ _WORDS = re.compile(r"\w+", re.ASCII)
 def _aten_function(text: str) -> tuple[str, int, str, str, str] | None:
     """(function, where it ends, kind, operator, meaning) of the kernel that the name begins with."""
     words = list(_WORDS.finditer(text))
-    for word in words:
+    for name in words:
         for pattern, kind, operator, meaning in _ATEN:
-            if pattern.fullmatch(word[0]):
-                return word[0], word.end(), kind, operator, meaning
-        if text.startswith("<", word.end()):
+            if pattern.fullmatch(name[0]):
+                return name[0], name.end(), kind, operator, meaning
+        if text.startswith("<", name.end()):
             break
-    return (word[0], word.end(), "other", "", "a kernel of ATen's") if words else None
+    return (name[0], name.end(), "other", _named(name[0]), "a kernel of ATen's") if words else None
+
+
+_AFTER_OPERATOR = re.compile("$|cuda|out|kernel|impl|internal|update|forward")
+
+
+def _named(function: str) -> str:
+    """upsample_bilinear2d_out_frame -> upsample_bilinear2d: the operator that it begins with, if any."""
+    words = function.split("_")
+    for end in range(min(len(words), _LONGEST), 0, -1):
+        ends = words[end - 1] == "backward" or _AFTER_OPERATOR.match("".join(words[end : end + 1]))
+        if ends and _known(name := "_".join(words[:end])):
+            return name
+    return ""
 
 
 def _aten(found: re.Match) -> dict | None:
@@ -1150,18 +694,18 @@ def _aten(found: re.Match) -> dict | None:
     if not (function := _aten_function(text)):
         return None
     name, end, kind, operator, meaning = function
-    arguments = _arguments(text, end)
+    arguments = template_arguments(text, end)
     if operator == _GENERAL:
         return _aten_general(text, end, kind, [(name, meaning), *_block_shape(name, arguments)])
-    types = _floats(", ".join(arguments))
+    types = argument_types(text, end)
     said = {"kind": kind, "operators": (operator,) if operator else ()}
-    said |= {"dtype": _TYPES[types[0]]} if types else {}
+    said |= {"dtype": TORCH[types[0]]} if types else {}
     if kind == "softmax":
         said |= _aten_softmax(name, arguments)
     if name == "triu_tril_kernel" and arguments[2:3] in (["true"], ["false"]):  # <type, index type, upper, …>
-        types = _types(arguments[0])
+        types = torch_types(arguments[0])
         said |= {"operators": ("triu",) if arguments[2] == "true" else ("tril",)}
-        said |= {"dtype": _TYPES[types[0]]} if types else {}
+        said |= {"dtype": TORCH[types[0]]} if types else {}
     return {**said, "parts": ((name, meaning), *((t, "element type") for t in types[:1]))}
 
 
@@ -1169,7 +713,7 @@ def _block_shape(name: str, arguments: list[str]) -> list[tuple[str, str]]:
     """A kernel's first numbers: vectorized_elementwise_kernel<4, …>, elementwise_kernel<128, 4, …>."""
     numbers = [a for a in arguments[:2] if a.isdigit() and len(a) < 6]
     if name.startswith("vectorized") and numbers:
-        return [(numbers[0], f"{_count(int(numbers[0]), 'element')} to a load or store")]
+        return [(numbers[0], f"{count(int(numbers[0]), 'element')} to a load or store")]
     last = "outputs to a thread" if name == "reduce_kernel" else "elements to a thread"
     return list(zip(numbers, ("threads in a block", last), strict=True)) if len(numbers) == 2 else []
 
@@ -1190,21 +734,22 @@ _ALSO = {"add": "add; sub runs it too", "mul": "mul; dividing by a number runs i
 
 def _functor(text: str, at: int) -> tuple[str, str, int] | None:
     """(identifier, operator, where it ends) of the first function object after `at`: MulFunctor is mul."""
-    for word in _WORDS.finditer(text, at):
-        if "elementwise" not in word[0] and (found := _FUNCTOR.fullmatch(word[0])):
+    for identifier in _WORDS.finditer(text, at):
+        if "elementwise" not in identifier[0] and (found := _FUNCTOR.fullmatch(identifier[0])):
             bare = next(filter(None, found.groups()))
             name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", bare).lower().strip("_")
             if name not in _WRAPPERS:
-                return word[0], _RENAMED.get(name, name), word.end()
+                return identifier[0], _RENAMED.get(name, name), identifier.end()
     return None
 
 
 def _element_type(text: str, start: int, functor_end: int | None) -> str | None:
     """The type a functor is made for: the first in its wrapper, in its template, or of its lambda."""
     wrapper = re.compile(r"(?:[AB]Unary|Binary)Functor(?=<)").search(text, start)
-    argued = re.compile(r"lambda\(([^(){}]{1,300})\)").search(text, functor_end or start)
-    places = [a for at in (wrapper and wrapper.end(), functor_end) if at for a in _arguments(text, at)]
-    types = _types(", ".join(places)) or _types(argued[1] if argued else "")
+    argued = re.compile(r"lambda\d{0,3}'?\(([^(){}]{1,300})\)").search(text, functor_end or start)
+    ends = filter(None, (wrapper and wrapper.end(), functor_end))
+    places = [argument for at in ends for argument in template_arguments(text, at)]
+    types = torch_types(", ".join(places)) or torch_types(argued[1] if argued else "")
     return next((t for t in types if t != "bool"), types[0] if types else None)
 
 
@@ -1214,17 +759,17 @@ def _aten_general(text: str, end: int, kind: str, parts: list[tuple[str, str]]) 
     spelled = _element_type(text, end, at)
     if "OpaqueType" in text or operator == "arange" or parts[0][0].startswith("distribution"):
         spelled = None  # bytes of some size, an index, or what it computes in: not the tensor's type
-    said = {"kind": kind, "dtype": _TYPES[spelled] if spelled else None}
+    said = {"kind": kind, "dtype": TORCH[spelled] if spelled else None}
     if operator:
         said["operators"] = (operator,)
         parts.append((identifier, _ALSO.get(operator, operator)))
     if operator in ("copy", "index"):
         said["kind"] = "copy"
-    if kind == "reduction" and (types := _types(", ".join(_arguments(text, at or 0))))[1:]:
-        said["accumulate_dtype"] = _TYPES[types[1]]
+    if kind == "reduction" and (types := torch_types(", ".join(template_arguments(text, at or 0))))[1:]:
+        said["accumulate_dtype"] = TORCH[types[1]]
     parts += [(spelled, "element type")] if spelled else []
     if operator == "copy" and (fixed := re.match("(bfloat16|float16)_copy", identifier)) and spelled:
-        said |= {"dtype": fixed[1], "variant": f"copy with conversion from {_TYPES[spelled]}"}
+        said |= {"dtype": fixed[1], "variant": f"copy with conversion from {TORCH[spelled]}"}
         parts[-1] = (spelled, f"type it reads; it writes {fixed[1]}")
     elif operator == "copy" and "LoadWithCast" in text:
         said["variant"] = "copy with conversion"
@@ -1234,37 +779,44 @@ def _aten_general(text: str, end: int, kind: str, parts: list[tuple[str, str]]) 
 
 def _aten_softmax(name: str, arguments: list[str]) -> dict:
     """softmax_warp_forward<in, out, accumulator, log2 of a row, is_log, …>, cunn_…<…, in, accumulator, …>."""
-    types, warp = [t for a in arguments for t in _floats(a)], name.startswith("softmax_warp")
+    types, warp = [t for a in arguments for t in float_types(a)], name.startswith("softmax_warp")
     log = arguments[4:5] == ["true"] if warp else any("LogSoftMax" in a for a in arguments)
     accumulator = types[2:3] if warp else types[1:2]
     return {"operators": ("log_softmax" if log else "softmax",),
-            "accumulate_dtype": _TYPES[accumulator[0]] if accumulator else None,
+            "accumulate_dtype": TORCH[accumulator[0]] if accumulator else None,
             "variant": "softmax, backward" if "ackward" in name else None}
 
 
 # Other libraries, copies, communication
 
 
+_CUDNN_WHAT = tuple((re.compile(f"(?i){words}"), kind, variant) for words, kind, variant in (
+    ("n(?:chw|hwc)to|tensorTransform", "copy", "change of layout"), ("AddPadding|SliceC", "copy", "padding"),
+    ("bn_|batchnorm", "reduction", "batch norm"), ("rnn|lstm|gru", "other", "recurrent layer"),
+    ("softmax", "softmax", "softmax"), ("pooling", "other", "pooling"), ("reduce", "reduction", "reduction"),
+    ("op_(?:generic_)?tensor|scale|activation", "pointwise", "pointwise kernel"),
+    ("conv|grad|fprop|winograd|offsets|flip_filter|fft|indices|Kernel$", "other", "convolution")))
+
+
 def _cudnn(found: re.Match) -> dict:
-    """cuDNN's C++ kernels: convolutions, batch norm, and changes of layout around them."""
+    """cuDNN's C++ kernels: convolutions, batch norm, recurrent layers, changes of layout around them."""
     function = re.search(r"(\w{3,80})(?=[<(]|$)", found.string, re.ASCII)
     name, end = (function[1], function.end()) if function else (found[0], found.end())
-    kind, variant = ("other", None)
-    if re.search("(?i)nchwToNhwc|nhwcToNchw", name):
-        kind, variant = "copy", "change of layout"
-    elif name.startswith("bn_"):
-        kind, variant = "reduction", "batch norm"
-    types = _floats(", ".join(_arguments(found.string, end)))[:1]
-    return {"kind": kind, "variant": variant, "dtype": _TYPES[types[0]] if types else None,
-            "parts": ((name, f"{variant or 'a kernel'}, by cuDNN"), *((t, "element type") for t in types))}
+    kind, variant = next((what for words, *what in _CUDNN_WHAT if words.search(name)), ("other", None))
+    said = {"kind": kind, "variant": variant}
+    if "GemmShape<" in found.string:  # built on CUTLASS
+        return {**_cutlass_template(found), **said}
+    types = argument_types(found.string, end)[:1]
+    parts = (name, f"{variant or 'a kernel'}, by cuDNN"), *((t, "element type") for t in types)
+    return {**said, "dtype": TORCH[types[0]] if types else None, "parts": parts}
 
 
 _FUNCTION_KINDS = tuple((re.compile(f"(?i){words}"), kind) for words, kind in (
-    ("attention|attn|fmha|prefill|mla", "attention"),
+    ("attention|attn|fmha|prefill|decodewith|mla", "attention"),
     ("norm|ln_[fb]wd|batched_?reduce", "reduction"),
     ("softmax", "softmax"),
-    ("gemm|matmul|bmm|wvSplitK", "gemm"),
-    ("all_?reduce|all_?gather|dispatch|combine|all_?to_?all", "communication"),
+    ("gemm|matmul|bmm|wvSplitK|marlin", "gemm"),
+    ("all_?reduce|all_?gather|dispatch|combine|all_?to_?all|cross_device", "communication"),
     ("cache|permute|transpose|gather|copy", "copy"),
     ("act_and_mul|activation|silu|swiglu|gelu|rotary|rope|quant|cast", "pointwise"),
 ))
@@ -1288,14 +840,32 @@ def _library(found: re.Match, title: str) -> dict:
     """A C++ kernel of the library `title`: the function that the name begins with, and its first type."""
     function = _PLACED.match(found.string, found.start("library"))
     name, end = (function[1], function.end()) if function else (found["library"], found.end())
-    types = _floats(", ".join(_arguments(found.string, end)))[:1]
+    types = argument_types(found.string, end)[:1]
     parts = ((name, f"a kernel of {title}"), *((t, "the first type in its template") for t in types))
+    arch = re.search(r"(?:^|_)sm(\d{2,3})(?=_|$)", name)
     return {"kind": _kind_of(name), "variant": _spoken(name) or name,
-            "dtype": _TYPES[types[0]] if types else None, "parts": parts}
+            "arch": f"sm_{arch[1]}" if arch else None, "dtype": TORCH[types[0]] if types else None,
+            "parts": parts}
+
+
+def _aiter(found: re.Match) -> dict:
+    """AITER: C++ templates, and assembly whose names are words: aiter::fmha_fwd_hd128_bf16_causal."""
+    said = _library(found, "AITER, AMD's kernels for inference")
+    spelled = {} if "<" in found.string else kernel_words.aiter(said["parts"][0][0])
+    if spelled.get("kind") == "gemm":
+        said.pop("variant")
+    return {**said, **spelled} if spelled.get("kind") else said
+
+
+def _deepgemm(found: re.Match) -> dict:
+    """deep_gemm::sm90_fp8_gemm_1d2d_impl<…, output's type>: operands are named by the function."""
+    said = _library(found, "DeepGEMM")
+    named = re.search("_?(bf16|tf32)_", said["parts"][0][0])
+    return {**said, "dtype": TORCH[named[1]] if named else None, "parts": said["parts"][:1]}
 
 
 _CK_LAYOUTS = {"RowMajor, ColumnMajor": "tn", "RowMajor, RowMajor": "nn", "ColumnMajor, ColumnMajor": "tt",
-               "ColumnMajor, RowMajor": "nt"}  # A, then B, both row-major as PyTorch sees them
+               "ColumnMajor, RowMajor": "nt"}  # CK's A is BLAS' B: what cuBLAS calls the same product
 _CK_GRID = re.compile(r"Gridwise\w{1,80}<")
 _CK_TILE = re.compile(  # threads, of scaled operands the m, n, k that share a scale, tile, loads, instruction
     r"(?<=[ ,])(?:64|128|192|256|512), (\d{1,4}), (\d{1,4}), (\d{1,4}), "
@@ -1309,6 +879,7 @@ _CK_WHAT = tuple((re.compile(f"(?i){words}"), kind, variant) for words, kind, va
     ("conv", "other", "convolution"), ("fmha|attention", "attention", "attention"),
     ("norm", "reduction", "norm"), ("softmax", "softmax", "softmax"), ("reduce", "reduction", "reduction"),
     ("gemm", "gemm", None), ("elementwise", "pointwise", None)))
+_CK_EPILOGUE = re.compile(r"element_wise::(Add)?(?:Add)?(Relu|(?:Fast)?Gelu|Silu|Swish)?\b")
 
 
 def _composable(found: re.Match) -> dict:
@@ -1316,56 +887,72 @@ def _composable(found: re.Match) -> dict:
     text = found.string
     kind, variant = next((what for words, *what in _CK_WHAT if words.search(text)), ("other", None))
     said = {"kind": kind, "variant": variant}
-    parts = [(found[0].removeprefix("void ").strip(":"), "AMD's Composable Kernel")]
+    parts = [(found[0].strip(":"), "AMD's Composable Kernel")]
     grid = _CK_GRID.search(text)
     if grid and text[grid.end() :][:1].isdigit():  # an older kernel, whose tile is far behind
         grid = None
     if grid and (tile := _CK_TILE.search(text, grid.end())):
         scaled = tile[4] and "Scale" in grid[0]
-        said["tile"] = _integers(*(tile.groups()[3:] if scaled else tile.groups()[:3]))
+        said["tile"] = integers(*(tile.groups()[3:] if scaled else tile.groups()[:3]))
         parts.append((tile[0], f"threads in a workgroup, {'what shares a scale, ' if scaled else ''}"
                       "its tile (m, n, k), then how it is loaded"))
     if fmha := re.search(r"TileFmhaShape<ck_tile::sequence<(\d{1,4}), (\d{1,4}),", text):
-        said["tile"] = _integers(*fmha.groups())
+        said["tile"] = integers(*fmha.groups())
         parts.append((fmha[0], "queries and keys in a tile"))
     letters = re.compile(r"gemm::(\w{1,3}\w+Major), (?:ck::)?tensor_layout::gemm::(\w+Major)").search(text)
     if letters and kind == "gemm":
         said["layout"] = _CK_LAYOUTS.get(f"{letters[1]}, {letters[2]}")
         parts.append((letters[0], "how A and B lie"))
     if operand := _CK_TYPE.search(text, grid.end() if grid else found.end()):
-        said["dtype"] = _CK_TYPES.get(operand[0]) or _TYPES.get(operand[0])
+        said["dtype"] = _CK_TYPES.get(operand[0]) or TORCH.get(operand[0])
         parts.append((operand[0], "type of the operands"))
+    for step in _CK_EPILOGUE.finditer(text):
+        steps = "bias" if step[1] else "", (step[2] or "").lower().removeprefix("fast")
+        if any(steps):
+            said["epilogue"] = "+".join(filter(None, steps))
+            parts.append((step[0], f"its epilogue applies {said['epilogue']}"))
+            break
     return {**said, "parts": tuple(parts)}
 
 
 def _cub(found: re.Match) -> dict:
-    name = re.compile(r"Device(\w{1,60}?)Kernel").search(found.string)
-    what = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name[1]).lower() if name else "algorithm over the whole device"
+    """DeviceRadixSortOnesweepKernel, thrust's …ParallelForAgent: an algorithm over the whole device."""
+    name = re.compile(r"\bDevice(\w{1,60}?)Kernel|\b(\w{1,60}?)Agent\b").search(found.string)
+    words = (name[1] or name[2]) if name else "algorithm over the whole device"
+    what = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", words).lower()
     kind = "reduction" if what.startswith("reduce") else "other"
     return {"kind": kind, "variant": what, "parts": ((name[0] if name else found[0], what),)}
 
 
-_NCCL_MOVES = "AllGather|Broadcast|SendRecv"
+_NCCL_MOVES = "AllGatherV?|Broadcast|SendRecv|AllToAll\\w*|Gather|Scatter"
 _NCCL_WORDS: tuple[Row, ...] = (
-    _word("ncclDevKernel|ncclKernel", "NCCL, NVIDIA's library for work across GPUs"),
-    _word("ncclSymkDevKernel", "NCCL, through buffers that all GPUs of the job have mapped"),
-    _word(rf"({_NCCL_MOVES}|AllReduce|ReduceScatter|Reduce)", "the collective", operators=lambda *name: name),
-    _word("[Ss]um|Prod|Max|Min|MinMax|PreMulSum|SumPostDiv", "how values are combined"),
-    _word("RING|TREE|COLLNET(?:_DIRECT|_CHAIN)?|NVLS(?:_TREE)?|PAT", "algorithm: the path between GPUs"),
-    _word("LL128|LL|SIMPLE", "protocol: LL and LL128 for low latency, SIMPLE for bandwidth"),
-    _word(rf"({'|'.join(sorted((t for t in _TYPES if t.isidentifier()), key=len, reverse=True))})",
-          "type of the elements", dtype=_TYPES.get),
+    word("nccl(?:Dev)?Kernel(?:Debug)?", "NCCL, NVIDIA's library for work across GPUs"),
+    word("ncclSymk?DevKernel", "NCCL, through buffers that all GPUs of the job have mapped"),
+    word("mscclKernel|rcclGenericKernel", "RCCL, AMD's NCCL"),
+    word("copy", "only moves data"),
+    word(rf"({_NCCL_MOVES}|AllReduce|ReduceScatter|Reduce)", "the collective", operators=lambda *name: name),
+    word("[Ss]um|Prod|Max|Min|MinMax|PreMulSum|SumPostDiv", "how values are combined"),
+    word("RING|TREE|COLLNET(?:_DIRECT|_CHAIN)?|NVLS(?:_TREE)?|PAT", "algorithm: the path between GPUs"),
+    word("LL128|LL|SIMPLE", "protocol: LL and LL128 for low latency, SIMPLE for bandwidth"),
+    word(rf"({'|'.join(sorted((t for t in TORCH if t.isidentifier()), key=len, reverse=True))})",
+          "type of the elements", dtype=TORCH.get),
 )
 
 
 def _nccl(found: re.Match) -> dict:
-    said = _spell(found[0], _NCCL_WORDS, kind="communication")
-    if re.search(_NCCL_MOVES, found[0]) and said.pop("dtype", None):
+    """ncclDevKernel_AllReduce_Sum_bf16_RING_LL; older: ncclAllReduceRingLLKernel_sum_f32."""
+    text = _OLD_NCCL.sub(lambda old: "_".join(("ncclKernel", old[1], (old[2] or "").upper(), old[3] or "")),
+                         found[0])
+    said = spell(text, _NCCL_WORDS, kind="communication")
+    if re.search(f"_(?:{_NCCL_MOVES})(?:_|$)", text) and said.pop("dtype", None):
         meaning = "bytes: a collective that only moves data has one kernel for every type"
-        said["parts"] = tuple((token, meaning if token in _TYPES else m) for token, m in said["parts"])
+        said["parts"] = tuple((token, meaning if token in TORCH else m) for token, m in said["parts"])
     return said
 
 
+_OLD_NCCL = re.compile(
+    r"^nccl(AllReduce|ReduceScatter|Reduce|AllGather|Broadcast|SendRecv)"
+    r"(Ring|Tree|CollNet)?(LL128|LL)?Kernel", re.ASCII)
 _ENDS = {"H": "host", "D": "device", "P": "peer device", "A": "array"}
 
 
@@ -1379,138 +966,131 @@ def _memcpy(found: re.Match) -> dict:
     return {"kind": "copy", "variant": f"memory copy, {source} to {target}", "parts": tuple(parts)}
 
 
+def _runtime_copy(found: re.Match) -> dict:
+    """[CUDA memcpy HtoD], CopyHostToDevice, __amd_rocclr_copyBuffer: other tools' and AMD's words for it."""
+    ends = re.search("(?i)(host|device|[hd])-?to-?(host|device|[hd])", found[0])
+    fills = re.search("(?i)memset|fill", found[0])
+    what = "memory set" if fills else "memory copy"
+    if ends and not fills:
+        what += ", {} to {}".format(*(_ENDS[end[0].upper()] for end in ends.groups()))
+    return {"kind": "memset" if fills else "copy", "variant": what, "parts": ((found[0], what),)}
+
+
 def _memset(found: re.Match) -> dict:
     return {"kind": "memset", "variant": "memory set", "parts": ((found[0], "fills memory with one value"),)}
-
-
-# AMD
-
-_TENSILE_TYPES = {"H": "float16", "B": "bfloat16", "S": "float32", "D": "float64"}
-_TENSILE_LAYOUT = {"Ailk": "n", "Alik": "t", "Bljk": "n", "Bjlk": "t"}
-
-
-def _tensile_layout(found: re.Match) -> Said:
-    """C[i, j] sums A · B over l, fastest index first: A stored [i, l] is BLAS' N, [l, i] T; B [l, j] is N."""
-    letters = _TENSILE_LAYOUT[found[1]] + _TENSILE_LAYOUT[found[2]]
-    return [(found[0], _LAYOUTS[letters])], {"layout": letters}
-
-
-_TENSILE_WORDS: tuple[Row, ...] = (
-    _word("Cijk", "matrix multiplication, in a batch"),
-    _row("(A(?:il|li)k)_(B(?:lj|jl)k)", "layout", _tensile_layout),
-    _word("([HBSD])([HBSD])([SD])", "operands {dtype}, then the output, accumulates in {accumulate_dtype}",
-          dtype=lambda a, c, s: _TENSILE_TYPES[a], accumulate_dtype=lambda a, c, s: _TENSILE_TYPES[s]),
-    _word("I8II?", "operands int8, accumulates in int32", dtype="int8", accumulate_dtype="int32"),
-    _word("([HBSD])B?(?=_(?:[HBSD]S_|B_|Bias|MT))", "operands {dtype}", dtype=_TENSILE_TYPES.get),
-    _word(rf"MT{_BY_BY}", _DEEP_MEANING.replace("thread block", "workgroup"), tile=_integers),
-    _word("Bias[HBSD]*", "its epilogue can add a bias", bias="bias"),
-    _word("Grad", "its epilogue can sum up a bias gradient", bias_gradient="bias gradient"),
-    _word("HA_?[HBSD]?|A_[HBSD]|AH|AS", "its epilogue can apply an activation, chosen at the launch",
-          activation="activation"),
-    _word("Aux[HBSD]?", "and can keep for the backward pass what the activation received", aux="aux"),
-    _word(r"GSU(\d{1,3})", "workgroups that share out k: {0}", split_k=lambda count: int(count) > 1 or None),
-    _word(r"ISA(\d{1,3}\w{1,2})", "code for {arch}", arch="gfx{}".format),
-)
-_IGEMM_WORDS: tuple[Row, ...] = (
-    _word("igemm", "convolution done as a matrix product"),
-    _word("fwd|bwd|wrw", "forward (fwd), gradient of the input (bwd) or of the weight (wrw)"),
-    _NHWC,
-    _word(rf"({_TYPE})", "type of the elements", dtype=_TYPES.get),
-    _word(rf"bt{_BY_BY}", _DEEP_MEANING.replace("thread block", "workgroup"), tile=_integers),
-)
-
-
-_MIOPEN_WORDS: tuple[Row, ...] = (
-    _word(r"miopenSp3AsmConv\w{0,12}?(?=_)", "convolution by Winograd's algorithm, assembly", kind="other",
-          variant="convolution"),
-    _word("naive_conv", "convolution, the plain loop", kind="other", variant="convolution"),
-    _word(r"batched_transpose(?=_)", "change of layout, around a convolution", kind="copy",
-          variant="change of layout"),
-    _word(r"MIOpenBatchNorm\w{0,60}", "batch norm", kind="reduction", variant="batch norm"),
-    _word(r"SubTensorOp\w{0,40}|Op[1-5]dTensor\w{0,40}", "pointwise over a part of a tensor",
-          kind="pointwise", variant="pointwise kernel"),
-    _word(r"MIOpen\w{0,60}|mlo\w{0,60}|gridwise_\w{0,80}", "a kernel of MIOpen's", kind="other"),
-    _word("fwd|bwd|wrw", "forward (fwd), gradient of the input (bwd) or of the weight (wrw)"),
-    _word(r"gfx(\d{1,3}\w?)", "code for {arch}", arch="gfx{}".format),
-    _word(r"f(\d)x(\d)", "Winograd's tile of outputs and filter"),
-    _word("(half|float|bfloat16|double|fp16|fp32|bf16)", "type of the elements",
-          dtype=lambda spelled: _TYPES.get(spelled, spelled)),
-    _word(_BY, "its tile", tile=_integers),
-    _NHWC,
-)
-
-
-def _miopen(found: re.Match) -> dict:
-    return {"kind": "other", **_spell(found[0], _MIOPEN_WORDS, rest=None)}
-
-
-def _tensile(found: re.Match) -> dict:
-    return _spell(found[1], _TENSILE_WORDS, rest=None, kind="gemm")
-
-
-def _igemm(found: re.Match) -> dict:
-    return _spell(found[0], _IGEMM_WORDS, rest=None, kind="other", variant="convolution")
 
 
 # All families, tried in this order
 
 _LIBRARIES = (  # family, where its names begin, what it is called
     ("vllm", r"vllm::|paged_attention_(?=\w)|wvSplitK(?=\w)", "vLLM"),
-    ("sglang", r"(?:sgl|sglang|sgl_\w{1,10})::", "SGLang"),
-    ("aiter", r"aiter::", "AITER, AMD's kernels for inference"),
+    ("sglang", r"(?:sgl|sglang|sgl_\w{1,10})::|(?:store_kvcache|fused_rope_kernel|clamp_position_kernel"
+               r"|resolve_future_token_ids_kernel)(?=<)", "SGLang"),
+    ("marlin", r"marlin\w{0,20}::", "Marlin, products with quantised weights"),
     ("trtllm", r"(?:tensorrt_llm|trtllm\w{0,20}|moe::dev)::", "TensorRT-LLM"),
-    ("deepgemm", r"deep_gemm::", "DeepGEMM"),
-    ("deepep", r"deep_ep::", "DeepEP"),
-    ("fbgemm", r"fbgemm_gpu::|split_embedding_(?=\w)", "FBGEMM, embedding tables"),
+    ("deepep", r"(?:deep_ep|dpsk::ep)::", "DeepEP"),
+    ("fbgemm", r"fbgemm_gpu::|(?:\w{1,20}_)?(?:split|dense|ssd)_embedding_(?=\w)|bounds_check_indices_(?=\w)"
+               r"|(?:de)?linearize_(?:unique_|cache_)?ind(?:ex|ices)_(?=\w)"
+               r"|permute_(?:pooled|multi)_embs_(?=\w)"
+               r"|permute_[12]D_(?=\w)|recat_copy_async_(?=\w)|l[rfx]u_cache_(?=\w)|lxu_cache_(?=\w)"
+               r"|reorder_batched_(?=\w)|keyed_jagged_(?=\w)|_?(?:block_)?bucketize_sparse_(?=\w)",
+     "FBGEMM, embedding tables"),
+    ("mslk", r"mslk::", "MSLK, Meta's kernels for language models"),
+    ("torchao", r"torchao::", "torchao"),
     ("torchvision", r"vision::ops::", "torchvision"),
-    ("apex", r"layer_norm::(?=ln_)|scaled_(?:\w{1,30}_)?masked_softmax_warp_(?=\w)",
-     "apex; others have copied it"),
+    ("apex", r"layer_norm::(?=ln_)|scaled_(?:\w{1,30}_)?masked_softmax_warp_(?=\w)"
+             r"|cu(?:Apply|Compute)(?=\w{0,40}(?:Norm|Grad))", "apex; others have copied it"),
     ("transformer-engine", r"transformer_engine::", "Transformer Engine"),
-    ("magma", r"magma_\w{1,40}(?=<)", "MAGMA, inside cuBLAS"),
+    ("bitsandbytes", r"k(?:Quantize|Dequantize|gemm_4bit|Optimizer|Precondition)\w{0,60}(?=<)",
+     "bitsandbytes"),
+    ("mamba", r"selective_scan_(?=[fb]wd)|causal_conv1d_(?=\w)", "Mamba"),
+    ("magma", r"magma\w{0,40}(?=<)|(?:gemm|herk|syrk|tr[sm]m)_template_(?=\w)"
+              r"|[sdcz](?:ge(?:tf2|trf|qr|mm)|potf2|potrf|laswp|trsv|trtri|lar|lacpy|laset|scal_)\w{0,60}"
+              r"kernel(?=\w{0,20}<)", "MAGMA, inside cuBLAS and PyTorch"),
+    ("c10d", r"c10d::|(?:one|two)_shot_all_reduce_(?=\w)|multimem_(?=\w)", "PyTorch's symmetric memory"),
+    ("cusparse", r"cusparse\w{0,20}::", "cuSPARSE"),
+    ("cusolver", r"cusolver\w{0,20}::|getrf_pivot(?=<)|ipiv_\w{1,30}(?=<)|xxtrf4_\w{1,30}", "cuSOLVER"),
+    ("cufft", r"(?:DSE::)?(?:regular|vector|multi_bluestein|composite_\dway)_fft|[dsh]pRadix\w{1,20}::",
+     "cuFFT"),
     ("rocprim", r"rocprim::", "rocPRIM, AMD's CUB"),
 )
-_GENERATION = rf"(?:(?<=_)|\b)(?:{'|'.join(_GENERATIONS)})_"
-_FAMILIES: tuple[tuple[str, re.Pattern, Callable[[re.Match], dict | None]], ...] = tuple(
-    (family, re.compile(opening, re.ASCII), read)
-    for family, opening, read in (
-        ("memcpy", r"^Memcpy ([A-Z])to([A-Z])(?: \(([^()]{1,60})\))?", _memcpy),
-        ("memset", r"^Memset\b", _memset),
-        ("nccl", r"\bnccl(?:Symk)?(?:Dev)?Kernel_\w+", _nccl),
-        ("triton", r"^triton_([a-z]{3})_fused_(\w*)$", _inductor_triton),
-        ("inductor-cpp", r"^(?:graph_\d{1,6}_)?cpp_fused_(\w*)$", _inductor_cpp),
-        ("nvjet", r"\bnvjet_\w+", _nvjet),
-        ("xmma", r"\bsm\d{2,3}_xmma_\w+", _xmma),
-        ("cudnn", r"\bcudnn_generated_fort_native_sdpa_\w+", _cudnn_attention),
-        ("efficient", r"\bfmha_cutlass[FB]_\w+", _efficient),
-        ("trtllm", r"^fmhaSm(\d{2,3})\w?Kernel_Qkv([A-Z][a-z0-9]{2,8})O([A-Z][a-z0-9]{2,8})(?=H)", _trtllm),
-        ("trtllm", rf"^(?:bmm|gemm)_{_TRTLLM_TYPE}_{_TRTLLM_TYPE}\w+", _trtllm_gemm),
-        ("trtllm", r"^fmha_v2_\w+", _trtllm_fmha),
-        ("flash", r"\bflash::(?:\w{1,40}::)?FlashAttn(Fwd|Bwd)Sm(\d{2,3})", _flash_3),
-        ("flash", r"^kernel_cutlass_\w*(?i:flash_?att)\w*", _cute),
-        ("cutlass", r"^kernel_cutlass_\w+", _cute),
-        ("flash", r"\b(flash_(fwd|bwd)_\w+)", _flash),
-        ("cutlass", r"\bcutlass(?:3x)?_(?:(?:sm)?\d{2,3}_)?(?:wmma_)?(?:[bs][sp]tensorop|tensorop|simt)_\w+",
-         _cutlass),
-        ("cudnn", rf"{_GENERATION}(?:[a-z]{{1,2}}\d{{1,2}}_)?[sh]\d{{0,6}}cudnn_\w+", _cudnn_convolution),
-        ("cublas", rf"{_GENERATION}\w+", _cublas),
-        ("cublas", r"\b(gemv\w{0,30}|gemvx::kernel|gemmSN_\w{0,30})(?=<|::|$)", _small_gemm),
-        ("cublas", r"\bsplitKreduce_kernel", _split_k_sum),
-        ("cudnn", r"\b(?:cudnn|(?:cask|xmma|cutlass)_\w*cudnn\w*)::|\bnchwToNhwcKernel|\bnhwcToNchwKernel"
-                  r"|\b(?:implicit|explicit|precomputed)_convolve_sgemm|\bfft[12]d_[cr]2[cr]_"
-                  r"|\bflip_filter(?=<)", _cudnn),
-        ("cutlass", r"\bcutlass::(?:device_kernel|Kernel2?)\b", _cutlass_template),
-        ("cub", r"^(?:void )?(?:at_cuda_detail::)?(?:cub|thrust)::", _cub),
-        ("tensile", r"(?:^|_)(Cijk_\w+)", _tensile),
-        ("miopen", r"^igemm_(?:fwd|bwd|wrw)_\w+", _igemm),
-        ("miopen", r"^(?:miopen|MIOpen|mlo|naive_conv_|batched_transpose_|SubTensorOp|Op[1-5]dTensor"
-                   r"|gridwise_)\w+", _miopen),
-        ("ck", r"^(?:void )?ck(?:_tile)?::", _composable),
-        ("flashinfer", r"^(?:void )?(?P<library>flashinfer::)", _flashinfer),
-        *((family, rf"^(?:void )?(?:\(anonymous namespace\)::)?(?P<library>{opening})",
+_GENERATION = rf"(?:(?<=_)|\b)(?:{'|'.join(kernel_words.GENERATIONS)})_"
+_FLOAT_OR_INT = r"(?:u?[a-z]{1,3}\d{1,2}(?:x\d{1,2})?_)?"
+# Family, letters that every such name has (to look for them is quicker than the pattern), pattern, reader
+_FAMILIES: tuple[tuple[str, str, re.Pattern, Callable[[re.Match], dict | None]], ...] = tuple(
+    (family, needle, re.compile(opening, re.ASCII), read)
+    for family, needle, opening, read in (
+        ("memcpy", "", r"^Memcpy ([A-Z])to([A-Z])(?: \(([^()]{1,60})\))?", _memcpy),
+        ("memcpy", "", r"^\[CUDA memcpy [\w-]{1,20}\]|^Copy(?:Host|Device)To(?:Host|Device)\b|^Memcpy\b"
+                       r"|^__amd_rocclr_copyBuffer\w*", _runtime_copy),
+        ("memset", "", r"^Memset\b", _memset),
+        ("memset", "", r"^\[CUDA memset\]|^__amd_rocclr_fillBuffer\w*|^FillBuffer\b", _runtime_copy),
+        ("nccl", "ccl", r"\bnccl(?:Symk?)?(?:Dev)?Kernel(?:Debug)?_\w+|\bnccl\w{4,40}Kernel_\w+"
+                        r"|\bmscclKernel_\w+|\brcclGenericKernel", _nccl),
+        ("triton", "", r"^triton_([a-z]{3})_fused_(\w*)$", _inductor_triton),
+        ("inductor-cpp", "", r"^(?:graph_\d{1,6}_)?cpp_fused_(\w*)$", _inductor_cpp),
+        ("torchscript", "fused_", r"^fused_(\w*?)_?(\d{15,20})$", _torchscript),
+        ("nvfuser", "", r"^(?:CudaCodeGen::kernel\d|nvfuser_([a-z]{3})?|__tmp_kernel_)\w*", _nvfuser),
+        ("aten", "_kernel",
+         r"^(\w{1,60}?)(?:_kernel)?_vectorized\d{1,2}_kernel$|^reduction_(\w{1,60}?)_kernel$", _jiterator),
+        ("nvjet", "nvjet_", r"\bnvjet_\w+", kernel_words.nvjet),
+        ("xmma", "_xmma_", r"\bsm\d{2,3}_xmma_\w+", kernel_words.xmma),
+        ("cudnn", "cudnn_generated_", r"\bcudnn_generated_\w+", _cudnn_generated),
+        ("efficient", "fmha_cutlass", r"\bfmha_cutlass[FB]_\w+", _efficient),
+        ("trtllm", "", r"^fmhaSm(\d{2,3})\w?Kernel_(Q(?:kv)?([A-Z][a-z0-9]{2,8})(?:Kv[A-Z][a-z0-9]{2,8})?)"
+                       r"O([A-Z][a-z0-9]{2,8})(?=H)", _trtllm),
+        ("trtllm", "", rf"^(?:[Bb]mm|[Gg]emm)_{kernel_words.TRTLLM_TYPE}_{kernel_words.TRTLLM_TYPE}\w+",
+         kernel_words.trtllm_gemm),
+        ("trtllm", "", r"^fmha_v2_\w+", kernel_words.trtllm_fmha),
+        ("flash", "FlashAttn",
+         r"\bflash::(?:\w{1,40}::)?FlashAttn(Fwd|Bwd)(Sm\d{2,3}|Combine|Preprocess|Postprocess\w{0,20})",
+         _flash_3),
+        ("flash", "", r"^kernel_cutlass_\w*(?i:flash_?att)\w*", _cute),
+        ("cutlass", "", r"^kernel_cutlass_\w+", _cute),
+        ("flash", "flash_", r"\b(flash_(fwd|bwd)_\w+)()", _flash),
+        ("flash", "flash::", r"\bflash::()()(compute_attn_ws)\w*", _flash),
+        ("cutlass", "cutlass",
+         r"\bcutlass(?:3x)?_(?:(?:sm)?\d{2,3}_)?(?:wmma_)?(?:[bs][sp]tensorop|tensorop|simt)_\w+",
+         kernel_words.cutlass),
+        ("cudnn", "cudnn", rf"{_GENERATION}{_FLOAT_OR_INT}[ship]\d{{0,6}}cudnn_\w+",
+         kernel_words.cudnn_convolution),
+        ("cudnn", "_first_layer", rf"{_GENERATION}first_layer_\w+", kernel_words.cudnn_convolution),
+        ("cublas", "gemm", rf"{_GENERATION}\w+", kernel_words.cublas),
+        ("cublas", "gemm", r"^(?:openai_)?[sdczh]gemm_(?:\d{1,3}x\d{1,3}x\d|sm\d)\w*",
+         kernel_words.old_cublas),
+        ("cublas", "gem", r"\b(?:gemvx::kernel|gemv\w{0,30}|gemmSN_\w{0,30})(?=<|$)", _blas),
+        ("cublas", "splitK", r"\bsplitKreduce_kernel", _split_k_sum),
+        ("cudnn", "cudnn", r"\b(?:cudnn|(?:cask|xmma|cutlass)_\w*cudnn\w*)::|\bcudnn[A-Z]\w", _cudnn),
+        ("cudnn", "", r"^xmma::ext::|^(?:nchw|nhwc|folded)\w{1,40}Kernel\b|^fft[12]d_[cr]2[cr]_"
+                      r"|^flip_filter(?=<)|^(?:implicit|explicit|precomputed)_convolve"
+                      r"|^(?:convolve|[dw]grad)\w{0,20}_engine"
+                      r"|^(?:persist)?RNN_\w|^(?:LSTM|GRU)_\w|^elemWiseRNNcell\b|^ampere_lstm_\w", _cudnn),
+        ("cutlass", "cutlass::", r"\bcutlass::(?:device_kernel|Kernel2?)\b", _cutlass_template),
+        ("cub", "", r"^(?:at_cuda_detail::)?(?:cub|thrust)::", _cub),
+        ("tensile", "Cij", r"(?:^|_)(Cijk?_\w+)", kernel_words.tensile),
+        ("miopen", "", r"^igemm_\w+", kernel_words.igemm),
+        ("miopen", "", r"^(?:miopen|MIOpen|mlo|naive_conv_|batched_transpose_|SubTensorOp|Op[1-5]dTensor"
+                       r"|OpTensor|gridwise_|mlir_gen_igemm|Im[23]d2Col|Col2Im[23]d|Conv_Winograd"
+                       r"|UniversalTranspose"
+                       r"|transpose_(?:NCHW|CNHW|packed))\w*", kernel_words.miopen),
+        ("ck", "", r"^ck(?:_tile)?::", _composable),
+        ("rocblas", "", r"^rocblas_\w+", _blas),
+        ("flashinfer", "", r"^(?P<library>flashinfer::)", _flashinfer),
+        ("aiter", "", r"^(?P<library>aiter::)", _aiter),
+        ("deepgemm", "", r"^(?P<library>deep_gemm::)", _deepgemm),
+        *((family, "", rf"^(?:\(anonymous namespace\)::)?(?P<library>{opening})",
            partial(_library, title=title)) for family, opening, title in _LIBRARIES),
-        ("aten", r"\bat::native::|\bsoftmax_warp_(?:for|back)ward\b|\bmulti_tensor_apply_kernel\b", _aten),
-        ("triton", r"^_?p?_?matmul_(?:ogs_)?[NT]{3}_\w+", _matmul_ogs),
-        ("triton", rf"^\w+?(?={_BLOCKS.pattern})\w+$", _with_constants),
-        ("triton", r"^\w+$", _triton),
+        ("aten", "at::", r"^at::|\bat::native::", _aten),
+        ("aten", "", r"^(?:\(anonymous namespace\)::)?(?:softmax_warp_(?:for|back)ward"
+                     r"|multi_tensor_apply_kernel|indexing_backward_kernel\w*|compute_cuda_kernel(?=<))",
+         _aten),
+        ("cublas", "cublas", r"\bcublas(?:Lt)?(?:[A-Z]\w|::)", _blas),
+        ("cublas", "", r"^epilogue::impl::globalKernel|^internal::region_transform|^gemmk1_kernel(?=<)"
+                       r"|^(?:reduce_1Block_kernel|[sdcz]gemm(?:1x1|_largek)\w*|(?:batch_)?gemm_kernel\w*"
+                       r"|batch_gemm\w+|fermiPlus\w+|(?:batch_)?tr[sm]m\w*kernel\w*|kernel_trsm\w+|trsv_l\w+"
+                       r"|syhe[rm]\w+|ge(?:trf|tri|qr)\w*_\w+|geam_kernel)(?=[<(])", _blas),
+        ("triton", "", r"^_?p?_?matmul_(?:ogs_)?[NT]{3}_\w+", _matmul_ogs),
+        ("triton", "_BLOCK_SIZE_M_", rf"^\w+?(?={_BLOCKS.pattern})\w+$", _with_constants),
+        ("triton", "", r"^\w+$", _triton),
     )
 )
