@@ -69,6 +69,50 @@ def test_what_appeared_and_what_vanished_is_said():
     assert row(compare(job(100, 2), job(100, 0)), "aten::mul").change == "vanished"
 
 
+def test_rows_that_are_the_same_are_in_the_table_and_not_shown():
+    found = compare(job(100, 2), job(60, 2))
+    shown = (str(found), found._repr_html_())
+    assert all("aten::mm" in text and "aten::mul" not in text for text in shown)
+    assert row(found, "aten::mul").change == "same" and '"aten::mul"' in found.to_json()
+    # two calls of 20 µs in both
+    assert "and 1 more rows that are the same to within 5 % a call, 0 µs together" in str(found)
+
+
+def test_a_trace_beside_itself_differs_in_nothing():
+    trace = job(100, 2)
+    for text in (str(compare(trace, trace)), compare(trace, job(100, 2))._repr_html_()):
+        assert "a step takes 1.00 ms in both" in text
+        assert "Nothing differs, by operator and shapes (device time)" in text
+        assert "What explains it" not in text and "aten::" not in text
+
+
+def test_small_differences_that_nothing_explains_are_added_up():
+    # 103 instead of 100 µs are 3 % more, and less than the 5 % that are called the same
+    said = str(compare(job(100, 1), job(103, 1)))
+    assert "Nothing differs" in said
+    assert "2 rows that are the same to within 5 % a call, +3.00 µs together" in said
+
+
+def test_traces_without_device_work_have_nothing_to_compare():
+    idle = from_events([event("user_annotation", "ProfilerStep#0", 0, 1000)])
+    assert "Nothing to compare: neither trace has device work" in str(compare(idle, idle))
+
+
+def test_one_step_of_each_can_be_compared():
+    before, after = job(100, 1, steps=3), job(60, 3, steps=2)
+    found = compare(before, after, step=1)
+    assert found.steps == (1, 1) and f"{before.path}, step #1" in str(found)
+    mm, mul = row(found, "aten::mm"), row(found, "aten::mul")
+    assert (mm.before_us, mm.after_us, mul.count_before, mul.count_after) == (100, 60, 1, 3)
+    other = compare(before, after, step=(2, 0))
+    assert f"{before.path}, step #2 → {after.path}, step #0" in other._repr_html_()
+    assert json.loads(other.to_json())["steps"] == [2, 0] and compare(before, after).steps is None
+    with pytest.raises(ValueError, match=r"has no ProfilerStep#2; its steps: 0, 1"):
+        compare(before, after, step=2)
+    with pytest.raises(ValueError, match=r"one for each, got \(1, 2, 3\)"):
+        compare(before, after, step=(1, 2, 3))
+
+
 def test_what_else_differs_comes_first():
     found = compare(
         job(100, 1, cuda_runtime_version=12040),

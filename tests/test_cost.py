@@ -113,6 +113,26 @@ def test_a_bias_that_was_expanded_is_read_once():
     assert dense.bytes_moved - expanded.bytes_moved == 4 * (1024 * 64 - 64)
 
 
+def test_an_addend_without_an_epilogue_is_copied_over_the_output_and_read_back():
+    described = {
+        "shapes": ((4,), (16, 8), (8, 4)),
+        "dtypes": ("float",) * 3,
+        "strides": ((1,), (8, 1), (1, 8)),
+    }
+    for name in ("aten::addmm", "aten::_addmm_activation"):
+        kept, dispatched, copied = (
+            cost.items_of(name, **described, addend=addend) for addend in ("read", "dispatched", "copied")
+        )
+        # 16·8 + 8·4 read, 16·4 written, and 4 or 16·4 of the addend read: 228 or 288 elements of 4 bytes
+        assert [w.bytes_moved for w in kept + dispatched] == [912, 1152]
+        # the copy inside of the operator reads 4 and writes 16·4
+        assert [w.bytes_moved for w in copied] == [272, 1152]
+    assert cost.items_of("aten::mm", ((2, 3), (3, 4)), ("float",) * 2, addend="copied") == [
+        cost.matmul(2, 3, 4, "float32")
+    ]
+    assert cost.items_of("aten::addmm", None, None) == cost.items_of("aten::what", ((2,),), ("float",)) == []
+
+
 def test_beta_zero_leaves_the_addend_alone():
     args = ("aten::baddbmm", [[2, 3, 5], [2, 3, 4], [2, 4, 5], [], []], [HALF] * 3 + [SCALAR] * 2)
     read, ignored = (cost.operator(*args, concrete=["", "", "", beta, "1"]) for beta in ("1", "0"))

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from collections import Counter
 from functools import partial
 
 import pytest
@@ -11,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from tutorial_lib import dispatch, hardware, measure, models, timeline
+from tutorial_lib import dispatch, hardware, measure, models, sdpa, timeline
 from tutorial_lib.cost import total
 from tutorial_lib.hardware import Hardware, find
 
@@ -301,6 +302,211 @@ def test_a_cpu_launches_nothing_that_could_be_counted():
     assert (prediction.work_items, prediction.launches) == (2, None)
 
 
+class Named(torch.nn.Module):
+    """Called as Hugging Face's models are."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = linear()
+
+    def forward(self, input_ids=None, attention_mask=None, fn=None):
+        return self.layer(input_ids).masked_fill(attention_mask["of"], 0.0)
+
+
+def test_a_call_with_keywords_is_predicted_as_the_one_without():
+    x, mask = torch.randn(16, 32), {"of": torch.ones(16, 64, dtype=torch.bool)}
+    model, named = Named(), {"input_ids": x, "attention_mask": mask, "fn": None}
+    for on in (A100, CPU):
+        assert dispatch.predict_call(model, on=on, **named) == dispatch.predict_call(model, x, mask, on=on)
+        assert dispatch.work(model, x, on=on, attention_mask=mask) == dispatch.work(model, x, mask, on=on)
+    assert dispatch.operators(model, **named).equals(dispatch.operators(model, x, mask))
+    assert dispatch.epilogue(model.layer, input=x).kept
+    with pytest.raises(TypeError, match="unexpected keyword argument 'ids'"):
+        dispatch.predict_call(model, on=A100, ids=x)
+
+
+# ------------------------------------------------------------------- the fast path of layers for transformers
+
+
+def encoder_layer(heads=2, **options):
+    return torch.nn.TransformerEncoderLayer(32, heads, 64, **{"batch_first": True} | options).eval()
+
+
+def attention_of_itself(module, x, **options):
+    return module(x, x, x, **options)
+
+
+BATCH, CAUSAL = torch.randn(2, 8, 32), torch.ones(8, 8, dtype=torch.bool).triu(1)
+PADDED = torch.tensor([[False] * 8, [False] * 5 + [True] * 3])
+MHA = torch.nn.MultiheadAttention(32, 2, batch_first=True).eval()
+LAYER, HOOKED = encoder_layer(), encoder_layer()
+HOOKED.linear1.register_forward_hook(lambda *_: None)
+FAST = {
+    "encoder layer": (encoder_layer(), (BATCH,), {}),
+    "gelu": (encoder_layer(activation="gelu"), (BATCH,), {}),
+    "norm first": (encoder_layer(norm_first=True), (BATCH,), {}),
+    "bfloat16": (encoder_layer(dtype=torch.bfloat16), (BATCH.bfloat16(),), {}),
+    "not contiguous": (encoder_layer(), (torch.randn(8, 2, 32).transpose(0, 1),), {}),
+    "in a function": (lambda x: LAYER(x), (BATCH,), {}),
+    "two layers": (torch.nn.TransformerEncoder(encoder_layer(), 2).eval(), (BATCH,), {}),
+    "causal": (encoder_layer(), (BATCH,), {"src_mask": CAUSAL}),
+    "padded": (encoder_layer(), (BATCH,), {"src_key_padding_mask": PADDED}),
+    "causal and padded": (encoder_layer(), (BATCH,), {"src_mask": CAUSAL, "src_key_padding_mask": PADDED}),
+    "silu, the attention alone": (encoder_layer(activation=F.silu), (BATCH,), {}),
+    "hooked, the attention alone": (HOOKED, (BATCH,), {}),
+    "attention": (attention_of_itself, (MHA, BATCH), {}),
+    "attention without weights": (attention_of_itself, (MHA, BATCH), {"need_weights": False}),
+    "attention, each head's weights": (attention_of_itself, (MHA, BATCH), {"average_attn_weights": False}),
+    "attention, padded": (attention_of_itself, (MHA, BATCH), {"key_padding_mask": PADDED}),
+}
+SLOW = {
+    "one head": (encoder_layer(heads=1), (BATCH,), {}),
+    "no bias": (encoder_layer(bias=False), (BATCH,), {}),
+    "length first": (encoder_layer(batch_first=False), (BATCH,), {}),
+    "no batch": (encoder_layer(), (BATCH[0],), {}),
+    "training": (encoder_layer(dropout=0.0).train(), (BATCH,), {}),
+    "attention with a float mask": (attention_of_itself, (MHA, BATCH), {"attn_mask": torch.zeros(8, 8)}),
+}
+FUSED = {"aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention"}
+
+
+def in_order(some, all_of_them):
+    left = iter(all_of_them)
+    return all(name in left for name in some)
+
+
+def predicted_as_traced(fn, inputs, named, path):
+    """Whether a CPU took the fast path, after a look at all that was predicted of it."""
+    trace = measure.record(lambda: fn(*inputs, **named), path, steps=1, device="cpu")
+    found = dispatch.predict_call(fn, *inputs, on=CPU, **named)
+    ran, items = timeline.operators(trace)["name"].tolist(), [item.work.operator for item in found.items]
+    assert in_order(timeline.work_items(trace)["operator"], items) and in_order(found.operators, ran)
+    assert not Counter(items) - Counter(ran)  # and no item that did not run
+    return bool(FUSED & set(ran))
+
+
+@pytest.mark.parametrize("call", FAST.values(), ids=FAST)
+def test_the_fast_path_is_predicted_where_a_cpu_takes_it(call, tmp_path):
+    with torch.no_grad():
+        assert predicted_as_traced(*call, tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("call", SLOW.values(), ids=SLOW)
+def test_the_slow_path_is_predicted_where_a_cpu_takes_that(call, tmp_path):
+    with torch.no_grad():
+        assert not predicted_as_traced(*call, tmp_path / "a.json")
+
+
+def test_gradients_and_a_switch_of_torch_decide_about_the_fast_path_too(tmp_path):
+    layer = FAST["encoder layer"]
+    assert not predicted_as_traced(*layer, tmp_path / "a.json")  # its parameters want gradients
+    with torch.inference_mode():
+        assert predicted_as_traced(*layer, tmp_path / "b.json")
+    assert predicted_as_traced(encoder_layer().requires_grad_(False), (BATCH,), {}, tmp_path / "c.json")
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad():
+            assert not predicted_as_traced(*layer, tmp_path / "d.json")
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
+@torch.no_grad()
+def test_the_work_of_the_fast_path_is_that_of_its_products_and_passes():
+    found = dispatch.predict_call(encoder_layer(), BATCH, on=CPU)
+    # 16 rows: 2·16·32·96 for q, k and v, 2·16·32·32 behind the attention, 2·16·32·64 twice; in the attention
+    # 2·8·8·16 twice in each of 4 heads
+    assert found.flops == 98_304 + 32_768 + 2 * 65_536 + 2 * 4 * 2_048
+    rescaled = next(i.work for i in found.items if i.work.operator == "aten::_transform_bias_rescale_qkv")
+    # 16·96 elements and 96 of the bias read, 16·96 written; an addition each, and a product for each of q
+    assert (rescaled.bytes_moved, rescaled.vector_flops) == (4 * (2 * 16 * 96 + 96), 4 * 16 * 32)
+    padded = dispatch.work(encoder_layer(), BATCH, on=CPU, src_key_padding_mask=PADDED)
+    hidden = next(w for w in padded if w.operator == "aten::_masked_softmax")
+    # 4·8·8 scores read and written, 2·8 bytes of mask; 5 operations each, in 32 rows
+    assert (hidden.bytes_moved, hidden.vector_flops, hidden.rows) == (2 * 4 * 256 + 16, 5 * 256, 32)
+
+
+@torch.no_grad()
+def test_on_a_gpu_the_fast_path_takes_the_cards_attention_and_is_marked_uncertain():
+    layer, x = encoder_layer(dtype=torch.bfloat16), BATCH.bfloat16()
+    found = dispatch.predict_call(layer, x, on=A100)
+    assert found.operators == (
+        "aten::addmm", "aten::_scaled_dot_product_flash_attention", "aten::addmm", "aten::add_",
+        "aten::native_layer_norm", "aten::_addmm_activation", "aten::addmm", "aten::add_",
+        "aten::native_layer_norm",
+    )  # fmt: skip
+    (note,) = found.notes
+    assert note.startswith("uncertain: the fast path") and note in str(found) and note in found._repr_html_()
+    on_t4 = [w.operator for w in dispatch.work(layer, x, on=find("T4"))]  # no fused kernel for bfloat16
+    assert on_t4[:4] == ["aten::mm", "aten::_transform_bias_rescale_qkv", "aten::bmm", "aten::_softmax"]
+    assert dispatch.predict_call(linear(), torch.randn(16, 32), on=A100).notes == ()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "length, hidden",
+    [
+        (1024, ["aten::_masked_softmax"]),  # 1024 float32 are 4096 bytes, the most that its kernel takes
+        (1025, ["aten::copy_", "aten::masked_fill_", "aten::_softmax"]),
+    ],
+)
+def test_on_a_gpu_a_masked_softmax_is_one_kernel_for_short_rows_alone(length, hidden):
+    x, padded = torch.empty(2, length, 32), torch.ones(2, length, dtype=torch.bool)
+    names = [w.operator for w in dispatch.work(encoder_layer(), x, on=A100, src_key_padding_mask=padded)]
+    first, second = (i for i, name in enumerate(names) if name == "aten::bmm")
+    assert names[first + 1 : second] == ["aten::copy_", *hidden]  # the mask is cast to bool before
+
+
+@torch.no_grad()
+def test_an_activation_is_in_the_epilogue_of_its_product_or_an_item_of_its_own(monkeypatch):
+    def after_the_norm(on, **options):
+        found = dispatch.work(encoder_layer(**options), BATCH, on=on)
+        names = [w.operator.removeprefix("aten::") for w in found]
+        return names[names.index("native_layer_norm") + 1 : -2]
+
+    assert after_the_norm(A100) == ["_addmm_activation", "addmm"]
+    monkeypatch.setenv("DISABLE_ADDMM_CUDA_LT", "1")
+    lost = ["copy_", "_addmm_activation", "gelu_", "copy_", "addmm"]
+    assert after_the_norm(A100, activation="gelu") == lost
+    # on a CPU the activation ends before the operator that runs it
+    assert after_the_norm(CPU) == ["copy_", "clamp_min_", "_addmm_activation", "copy_", "addmm"]
+
+
+def test_layers_in_other_threads_and_after_a_failure_are_as_they_were():
+    layer, own = encoder_layer(), torch.nn.TransformerEncoderLayer.forward
+    result = []
+
+    def elsewhere(x):
+        with torch.no_grad():
+            thread = threading.Thread(target=lambda: result.append(torch.no_grad()(layer)(BATCH)))
+            thread.start()
+            thread.join()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        dispatch.predict_call(elsewhere, BATCH, on=CPU)
+    with torch.no_grad():
+        assert torch.equal(result[0], layer(BATCH))
+    assert torch.nn.TransformerEncoderLayer.forward is own
+
+
+@torch.no_grad()
+def test_a_prediction_inside_of_another_one_is_the_same():
+    inner = []
+    dispatch.predict_call(lambda x: inner.append(dispatch.predict_call(LAYER, BATCH, on=CPU)), BATCH, on=CPU)
+    assert inner == [dispatch.predict_call(LAYER, BATCH, on=CPU)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mask_check", [True, False])
+def test_an_encoder_that_packs_a_padded_batch_is_refused_with_the_way_out(mask_check, tmp_path):
+    encoder = torch.nn.TransformerEncoder(encoder_layer(), 2, mask_check=mask_check).eval()
+    with pytest.raises(dispatch.NeedsValues, match="enable_nested_tensor=False"):
+        dispatch.predict_call(encoder, BATCH, on=CPU, src_key_padding_mask=PADDED)
+    plain = torch.nn.TransformerEncoder(encoder_layer(), 2, enable_nested_tensor=False).eval()
+    assert predicted_as_traced(plain, (BATCH,), {"src_key_padding_mask": PADDED}, tmp_path / "a.json")
+
+
 # ---------------------------------------------------------------------------------------- what cannot be seen
 
 
@@ -346,6 +552,8 @@ QUERY = torch.randn(2, 4, 8, 16)
 ATTENTION = {
     "causal": (partial(attend, is_causal=True), QUERY),
     "masked": (partial(attend, attn_mask=torch.ones(8, 8, dtype=torch.bool).tril()), QUERY),
+    "float32 mask, bfloat16": (partial(attend, attn_mask=torch.zeros(8, 8)), QUERY.bfloat16()),
+    "math, float32 mask, bfloat16": (partial(attend_by_math, attn_mask=torch.zeros(8, 8)), QUERY.bfloat16()),
     "math": (partial(attend_by_math, is_causal=True), QUERY),
     "math, bfloat16": (partial(attend_by_math, is_causal=True), QUERY.bfloat16()),
     "several heads": (
@@ -435,6 +643,62 @@ def test_autocast_is_refused_since_meta_tensors_are_not_cast():
         dispatch.predict_call(call, x, on=CPU)
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="autocast"):
         dispatch.predict_call(layer, x, on=CPU)
+
+
+NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="is about a torch that finds no GPU")
+
+
+@NO_CUDA
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available")
+def test_an_autocast_that_only_a_gpu_would_obey_is_refused_too():
+    def call(x):
+        with torch.autocast("cuda", torch.bfloat16):
+            return layer(x)
+
+    layer, x = linear(), torch.randn(4, 32)
+    for on in (A100, CPU):
+        with torch.autocast("cuda", torch.bfloat16):
+            assert not torch.is_autocast_enabled("cuda")  # torch has switched it off
+            if on is CPU:  # where no cast is made anyway
+                assert dispatch.predict_call(layer, x, on=on).operators == ("aten::addmm",)
+                continue
+            with pytest.raises(ValueError, match="autocast .* predict outside of it"):
+                dispatch.predict_call(layer, x, on=on)
+    with pytest.raises(ValueError, match="autocast .* predict outside of it"):
+        dispatch.predict_call(call, x, on=A100)
+    assert dispatch.predict_call(call, x, on=CPU).notes == ()
+
+
+@NO_CUDA
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available")
+def test_an_autocast_that_may_be_off_by_wish_makes_the_prediction_uncertain():
+    made_before = torch.autocast("cuda", torch.bfloat16)
+
+    def prepared(x):
+        with made_before:
+            return layer(x)
+
+    def off(x):
+        with torch.autocast("cuda", enabled=False):
+            return layer(x)
+
+    layer, x = linear(), torch.randn(4, 32)
+    for call in (prepared, off):
+        found = dispatch.predict_call(call, x, on=A100)
+        assert found.operators == ("aten::addmm",) and "autocast that is off here" in found.notes[0]
+    assert dispatch.predict_call(layer, x, on=A100).notes == ()
+
+
+def test_a_mask_that_cudnn_misreads_makes_the_prediction_uncertain(monkeypatch):
+    monkeypatch.setattr(sdpa, "_release", lambda: (2, 13))
+    query, mask, h100 = QUERY.bfloat16(), torch.zeros(8, 8), find("H100")
+    found = dispatch.predict_call(partial(attend, attn_mask=mask), query, on=h100)
+    assert found.operators == ("aten::_scaled_dot_product_cudnn_attention",)
+    assert any("cuDNN read the float32 mask as bfloat16" in note for note in found.notes)
+    cast = partial(attend, attn_mask=mask.bfloat16())
+    assert dispatch.predict_call(cast, query, on=h100).notes == ()
+    with pytest.raises(ValueError, match="torch raises: invalid dtype for bias"):
+        dispatch.predict_call(partial(attend, attn_mask=mask), query, on=A100)
 
 
 def test_an_operator_without_a_known_cost_is_named():

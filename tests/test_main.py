@@ -173,7 +173,7 @@ def test_a_step_that_is_not_in_the_trace_is_an_error(capsys, gpu_trace):
 @pytest.mark.parametrize(
     "arguments",
     [[], ["read"], ["what"], ["read", "a", "--top", "-1"], ["read", "a", "--on", "toaster"], ["kernel"],
-     ["compare", "a"]],
+     ["compare", "a"], ["compare", "a", "b", "--step", "x"], ["compare", "a", "b", "--step", "1,2,3"]],
 )
 def test_wrong_usage_is_exit_code_2(capsys, arguments):
     with pytest.raises(SystemExit) as stopped:
@@ -233,6 +233,24 @@ def test_compare_says_what_changed(capsys, gpu_trace, tmp_path):
 def test_compare_with_what_is_not_there_is_one_line(capsys, gpu_trace, tmp_path):
     code, out, err = run(capsys, "compare", gpu_trace, tmp_path / "nothing.json")
     assert (code, out, err.count("\n")) == (1, "", 1) and "nothing.json: no such file" in err
+
+
+def test_compare_can_look_at_one_step_of_each(capsys, gpu_trace):
+    # step 1 has a copy of 15 µs and a GEMM of 30 of one operator, step 2 a GEMM of 40 of another
+    code, out, err = run(capsys, "compare", gpu_trace, gpu_trace, "--step", "1,2")
+    assert (code, err) == (0, "") and f"{gpu_trace}, step #1" in out and f"{gpu_trace}, step #2" in out
+    read = json.loads(run(capsys, "compare", gpu_trace, gpu_trace, "--step", "1,2", "--json")[1])
+    assert {(row["operator"], row["before_us"], row["after_us"]) for row in read["table"]} == {
+        ("aten::addmm", 15, 0), ("aten::addmm", 30, 0), ("aten::mm", 0, 40)}  # fmt: skip
+    assert "Nothing differs" in run(capsys, "compare", gpu_trace, gpu_trace, "--step", "2")[1]
+
+
+def test_compare_names_the_file_that_lacks_the_step(capsys, gpu_trace, tmp_path):
+    other = tmp_path / "after.json"
+    other.write_text(json.dumps({"traceEvents": [e for e in EVENTS if e["name"] != "ProfilerStep#2"]}))
+    code, out, err = run(capsys, "compare", gpu_trace, other, "--step", 2)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert f"{other}: has no ProfilerStep#2; its steps: 1" in err
 
 
 # ----------------------------------------------------------------------------------------------------- kernel

@@ -1,13 +1,16 @@
 """Recording, timing and calibrating on this CPU, and on a GPU that is made up where there is none."""
 
 import contextlib
+import dataclasses
 import gzip
 import json
 import os
+import re
 import sys
 import time
 import types
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -405,6 +408,70 @@ def test_a_rate_is_the_fastest_of_the_rounds_and_the_source_says_how_far_they_li
     found = measure.calibrate("cpu", ["float32"])
     assert found.flops_per_s["float32"] == 125 and found.bytes_per_s == 5
     assert "3 rounds differed by up to 25%" in found.source and "sum of 8 B" in found.source
+
+
+class Clock:
+    """Clocks that go on by a tick each time they are read, the one of the thread only for its share of it."""
+
+    def __init__(self, share=1.0):
+        self.tick_s, self.share, self.now_s = 1e-3, share, 0.0
+
+    def perf_counter(self):
+        self.now_s += self.tick_s
+        return self.now_s
+
+    def thread_time(self):
+        return self.share * self.now_s
+
+
+def calibrated_by(clock, monkeypatch, ticks_s=(1e-3,) * 3):
+    """What a calibration warns of whose rounds take ticks of these lengths."""
+    ticks_s, round_of = iter(ticks_s), measure._round
+
+    def timed(*arguments):
+        clock.tick_s = next(ticks_s)
+        return round_of(*arguments)
+
+    stream = measure._Stream("nothing", 8, lambda: None)
+    monkeypatch.setattr(measure, "_streams", lambda kind: (stream,))
+    monkeypatch.setattr(measure, "time", clock)
+    monkeypatch.setattr(measure, "_round", timed)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        measure.calibrate("cpu", ["float32"], seconds=0.03)
+    return [str(warning.message) for warning in said]
+
+
+def test_a_machine_that_does_nothing_else_is_calibrated_without_a_warning(monkeypatch):
+    assert calibrated_by(Clock(), monkeypatch) == []
+
+
+def test_rounds_that_lie_far_apart_are_one_warning_with_its_remedy(monkeypatch):
+    # the second round takes twice the time for the same work
+    (said,) = calibrated_by(Clock(), monkeypatch, ticks_s=(1e-3, 2e-3, 1e-3))
+    assert said.startswith("this machine was busy") and "3 rounds ran 2.00× as fast as the slowest" in said
+    assert "calibrate again" in said and "processor" not in said
+
+
+def test_a_thread_that_was_taken_off_its_processor_is_a_warning(monkeypatch):
+    (said,) = calibrated_by(Clock(share=0.5), monkeypatch)
+    # half of the time, less the tick that reading the clock takes
+    (share,) = re.findall(r"had a processor for only (\d+) % of one round", said)
+    assert 45 <= int(share) <= 50 and "rounds" not in said
+
+
+def test_the_thread_that_waits_for_a_gpu_is_no_sign_of_a_busy_one():
+    still = measure._Round({"float32": (100.0, 8)}, (5.0, "sum of 8 B"), 1.0)
+    assert measure._busy([still] * 3) is None
+    # at 135 and 100 FLOP/s they are 35 % apart, and 30 are allowed
+    apart = dataclasses.replace(still, gemms={"float32": (135.0, 8)})
+    assert "1.35× as fast as the slowest" in measure._busy([still, apart])
+
+
+def test_a_busy_machine_changes_no_output_that_make_test_compares():
+    for_nbval = Path(__file__).resolve().parent.parent / "book" / "conftest.py"
+    (ignored,) = re.findall(r'"PYTHONWARNINGS", "ignore:([^"]+)"', for_nbval.read_text(encoding="utf-8"))
+    assert measure._BUSY.startswith(ignored)
 
 
 def test_only_the_dtypes_asked_for_are_calibrated():

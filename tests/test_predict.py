@@ -227,6 +227,13 @@ def test_the_table_has_one_row_a_work_item():
     assert list(guess(work_items=3).quantities()["predicted"]) == ["3"]
 
 
+def test_what_is_uncertain_stands_below_the_work_items():
+    found = predict([cost.matmul(8, 8, 8, "float32")], A100, notes=["uncertain: <b>\x1b[1mthis"])
+    assert str(found).splitlines()[-1] == "  uncertain: <b>this"
+    assert found._repr_html_().endswith("<p>uncertain: &lt;b&gt;this</p>")
+    assert predict([], A100).notes == ()
+
+
 def test_html_is_escaped_and_control_characters_are_dropped():
     hostile = cost.pointwise("<script>\x1b[31m", elements=8, dtype="float32", reads=1)
     prediction = predict(hostile, A100, operators=["<b>\x00"])

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import math
+import re
 import shutil
 import sys
 import types
@@ -156,7 +157,11 @@ def test_an_interrupted_run_leaves_a_whole_folder_and_is_gone_on_with(tmp_path, 
     monkeypatch.setattr(measure, "bench", interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(recordings.record(tmp_path, [SMALL, PLAIN], **ON_THE_CPU))
-    assert statuses(tmp_path) == {"small": "recorded"} and recordings.problems(tmp_path) == []
+    assert statuses(tmp_path) == {"small": "recorded"}
+    assert recordings.problems(tmp_path) == [
+        f"{tmp_path}/manifest.json: lacks 1 of 2 planned workloads (plain): the run was interrupted;"
+        f" to go on: python -m tutorial_lib record --out {tmp_path}"
+    ]
     # what a process leaves that is killed at the worst moments
     (tmp_path / ".recording-x" / ".recording-y").mkdir(parents=True)
     for left in (
@@ -166,12 +171,42 @@ def test_an_interrupted_run_leaves_a_whole_folder_and_is_gone_on_with(tmp_path, 
         "plain.inductor.txt",
     ):
         (tmp_path / left).write_text("half")
-    assert len(recordings.problems(tmp_path)) == 4
+    assert len(recordings.problems(tmp_path)) == 5
     list(recordings.record(tmp_path, [SMALL, PLAIN], **ON_THE_CPU))
     assert (
         statuses(tmp_path) == {"small": "recorded", "plain": "recorded"}
         and recordings.problems(tmp_path) == []
     )
+
+
+def test_what_was_planned_is_written_down_before_anything_runs(tmp_path, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "record", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(recordings.record(tmp_path / "a b", [SMALL, PLAIN], only="small,plain", **ON_THE_CPU))
+    # nothing was recorded, which what is missing says already
+    (problem,) = recordings.problems(tmp_path / "a b")
+    assert "lacks 2 of 2 planned workloads (small, plain)" in problem
+    assert problem.endswith(f"record --out '{tmp_path}/a b' --only small,plain")
+
+
+def test_what_is_asked_for_later_is_planned_beside_what_was_asked_for_first(made):
+    third = eager("third", MatmulAdd(4))
+    assert recordings.read_manifest(made).planned == recordings.Plan(("small", "plain"))
+    list(recordings.record(made, [PLAIN, third], only="third,plain", **ON_THE_CPU))
+    # everything was asked for first, and that goes on without --only
+    assert recordings.read_manifest(made).planned == recordings.Plan(("small", "plain", "third"))
+    changed(made, lambda manifest: manifest["planned"].update(only="small,plain"))
+    list(recordings.record(made, [third], only="third,plain", **ON_THE_CPU))
+    assert recordings.read_manifest(made).planned.only == "small,plain,third"
+    assert recordings.problems(made) == []
+
+
+def test_a_recording_from_before_plans_were_written_down_is_whole_as_it_is(made):
+    changed(made, lambda manifest: manifest.pop("planned"))
+    assert recordings.problems(made) == [] and recordings.read_manifest(made).missing == ()
 
 
 def test_a_folder_of_other_versions_is_not_gone_on_with(made):
@@ -429,7 +464,8 @@ def test_a_gpu_comes_before_a_cpu_and_a_card_can_be_named(made, tmp_path):
     card = measure.environment()["cpu"]["name"]
     assert recordings.load("small", card[:4].lower(), tmp_path).card == card
     with pytest.raises(
-        RecordingError, match=f"no recording of 'small' of T4 .*are there of: {card}.*record --only small"
+        RecordingError,
+        match=f"no recording of 'small' of T4 .*are there of: {re.escape(card)}.*record --only small",
     ):
         recordings.load("small", "T4", tmp_path)
     assert [r.name for r in recordings.load_all(tmp_path)] == ["small", "plain"]
@@ -512,20 +548,6 @@ def test_only_a_copy_beside_a_product_is_taken_for_its_addend():
         ("ampere_gemm", "kernel"),
     )
     assert [recordings._copies(*name) for name in names] == [True, False, False]
-
-
-def test_a_bias_without_an_epilogue_is_read_over_the_whole_output():
-    def laid_out(kind, parent):
-        called = {"name": "aten::addmm", "shapes": ((4,), (16, 8), (8, 4)), "dtypes": ("float",) * 3}
-        return recordings._works(
-            recordings.pd.Series(called | {"strides": ((1,), (8, 1), (1, 8)), "concrete": None}), kind, parent
-        )
-
-    epilogue, spread, on_gpu = laid_out("cuda", False), laid_out("cpu", True), laid_out("cuda", True)
-    # 16·8 + 8·4 read, 16·4 written, and 4 or 16·4 of the addend read: 228 or 288 elements of 4 bytes
-    assert [w.bytes_moved for w in epilogue + spread] == [912, 1152]
-    # and as a kernel of its own the copy reads 4 and writes 16·4
-    assert [w.bytes_moved for w in on_gpu] == [272, 1152]
 
 
 # ---------------------------------------------------------------------------------------------- a made-up GPU
@@ -733,6 +755,37 @@ def test_record_writes_to_a_folder_named_after_the_machine_and_check_finds_it_wh
     assert out.splitlines()[-1] == f"{folder}: 1 recorded, 1 left out"
     code, out, _ = run(capsys, "record", "--check", folder)
     assert code == 0 and out.startswith(f"{folder}: whole; 1 of 2 workloads recorded on ")
+
+
+def test_check_says_what_the_minutes_left_out_and_how_to_go_on(capsys, made):
+    list(recordings.record(made, [SMALL, eager("third", MatmulAdd(4))], minutes=1e-9, **ON_THE_CPU))
+    code, out, _ = run(capsys, "record", "--check", made)
+    first, second = out.splitlines()
+    assert code == 0 and first.startswith(f"{made}: whole; 2 of 3 workloads recorded on ")
+    again = f"python -m tutorial_lib record --out {made}"
+    assert second == f"left out when the minutes were over: 1; to go on: {again}"
+
+
+@needs_no_gpu
+def test_check_of_an_interrupted_recording_fails_and_says_how_to_go_on(
+    capsys, tmp_path, monkeypatch, at_once
+):
+    entry, calls = recordings._entry, iter(range(9))
+
+    def interrupted(*arguments):
+        if next(calls):
+            raise KeyboardInterrupt
+        return entry(*arguments)
+
+    monkeypatch.setattr(recordings, "_entry", interrupted)
+    asked = ("--only", "linear_one_row,gemm_32", "--out", tmp_path)
+    assert run(capsys, "record", *asked)[0] == 1
+    code, out, err = run(capsys, "record", "--check", tmp_path)
+    assert code == 1 and "lacks 1 of 2 planned workloads (gemm_32)" in out and "1 problem" in err
+    again = f"python -m tutorial_lib record --out {tmp_path} --only linear_one_row,gemm_32"
+    assert out.endswith(f"to go on: {again}\n")
+    monkeypatch.setattr(recordings, "_entry", entry)
+    assert run(capsys, "record", *asked)[0] == run(capsys, "record", "--check", tmp_path)[0] == 0
 
 
 def test_check_lists_every_problem_and_fails(capsys, made):

@@ -238,6 +238,38 @@ def test_a_mask_and_is_causal_run_on_efficient_and_are_an_error_of_math():
     assert (choice.taken, "should not be set" in choice.error) == (None, True)
 
 
+@pytest.mark.parametrize("on, dtype", [("A100", "bfloat16"), ("T4", "float16"), ("RTX 4090", "float16")])
+def test_a_float32_mask_beside_16_bits_is_an_error_of_efficient_that_comes_when_it_runs(on, dtype):
+    mask = meta(1024, 1024, dtype="float32")
+    choice = sdpa_choice(*qkv(dtype=dtype), attn_mask=mask, on=CARDS[on])
+    assert (choice.taken, choice.error) == (None, "invalid dtype for bias - should match query's dtype")
+    efficient = choice.candidates[1]
+    assert (efficient.outcome, efficient.could_run) == ("refused", False)
+    assert efficient.source == "cuda/attention.cu: _efficient_attention_forward"
+    with pytest.raises(ValueError, match=f"cannot run on {on}.*; torch raises: invalid dtype for bias"):
+        sdpa.work(*qkv(dtype=dtype), attn_mask=mask, on=CARDS[on])
+    # q's own dtype, and float32 beside float32, are taken
+    for dtypes in ((dtype, dtype), ("float32", "float32")):
+        same = {"attn_mask": meta(1024, 1024, dtype=dtypes[1]), "on": CARDS[on]}
+        assert sdpa_choice(*qkv(dtype=dtypes[0]), **same).taken == "efficient"
+
+
+def test_a_float32_mask_beside_16_bits_is_misread_by_cudnn_before_2_14(monkeypatch):
+    given = {"attn_mask": meta(1024, 1024, dtype="float32"), "on": H100}
+    choice = sdpa_choice(*qkv(), **given)
+    assert (choice.taken, choice.candidates[2].could_run) == ("cudnn", False)
+    assert "uncertain: torch before 2.14 lets cuDNN read the float32 mask as float16" in choice.notes[-1]
+    monkeypatch.setattr(sdpa, "_release", lambda: (2, 14))
+    choice = sdpa_choice(*qkv(), **given)
+    assert choice.taken == "cudnn" and not any("mask" in note for note in choice.notes)
+
+
+def test_math_takes_a_float32_mask_beside_16_bits():
+    # a T4 has no bfloat16 in its fused kernels
+    mask = meta(1024, 1024, dtype="float32")
+    assert sdpa_choice(*qkv(dtype="bfloat16"), attn_mask=mask, on=T4).taken == "math"
+
+
 # --------------------------------------------------------------------------------------------------- this CPU
 
 
@@ -245,6 +277,7 @@ CPU_CALLS = {
     "plain": ({}, "flash"),
     "causal": ({"is_causal": True}, "flash"),
     "mask": ({"attn_mask": torch.ones(8, 8, dtype=torch.bool)}, "flash"),
+    "float32 mask, 16 bits": ({"attn_mask": torch.zeros(8, 8)}, "flash"),
     "dropout": ({"dropout_p": 0.5}, "math"),
 }
 
@@ -252,7 +285,7 @@ CPU_CALLS = {
 @pytest.mark.parametrize("name", CPU_CALLS)
 def test_a_cpu_runs_the_operator_of_the_backend_that_torch_names(name):
     options, takes = CPU_CALLS[name]
-    q = on_cpu(1, 2, 8, 16)
+    q = on_cpu(1, 2, 8, 16).to(torch.bfloat16 if "16 bits" in name else torch.float32)
     operator = {"flash": "_scaled_dot_product_flash_attention_for_cpu", "math": "_safe_softmax"}
     choice = sdpa_choice(q, q, q, **options)
     assert (choice.taken, choice.asked, choice.device) == (takes, True, "this CPU")

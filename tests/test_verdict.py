@@ -355,6 +355,13 @@ def test_text_fits_a_terminal_of_100_columns():
     assert max(map(len, text.splitlines())) <= 100 and "✗ differs" in text
 
 
+def test_what_was_uncertain_in_the_prediction_is_said_beside_the_verdict():
+    note = "uncertain: <b>\x1b[1mwhat runs"
+    found = verdict(predict.predict([], LAPTOP, notes=[note]), on_cpu(linear_on_cpu))
+    assert "uncertain: <b>what runs" in str(found) and "uncertain: &lt;b&gt;what runs" in found._repr_html_()
+    assert verdict(predict.predict([], LAPTOP), on_cpu(linear_on_cpu)).notes[0] == "graded on step 2"
+
+
 def test_the_table_has_raw_values_one_row_a_quantity():
     table = verdict(guess(work_items=2, time_us=(20, 40)), on_cpu(linear_on_cpu)).table()
     assert list(table.columns) == ["quantity", "predicted", "measured", "result", "where_to_look"]

@@ -62,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("before", help="a .json or .json.gz file")
     compare.add_argument("after", help="another one")
     _shown(compare, "rows to show")
+    compare.add_argument(
+        "--step", type=_steps, metavar="N[,M]", help="only ProfilerStep#N of both, or #N and #M"
+    )
     compare.set_defaults(run=_compare)
 
     kernel = commands.add_parser("kernel", help="what GPU kernels' names say")
@@ -100,6 +103,13 @@ def _card(name: str):
         known = ", ".join(card.name for card in hardware.CARDS)
         said = f"no rates are known for {units.plain(name)[:40]!r}; known: {known}"
         raise argparse.ArgumentTypeError(said) from None
+
+
+def _steps(text: str) -> int | tuple[int, int]:
+    if not re.fullmatch("[0-9]{1,18}(,[0-9]{1,18})?", text):
+        raise argparse.ArgumentTypeError(f"must be a step's number, or two with a comma, got {text[:20]!r}")
+    numbers = tuple(map(int, text.split(",")))
+    return numbers if len(numbers) == 2 else numbers[0]
 
 
 def _count(text: str) -> int:
@@ -156,7 +166,7 @@ def _compare(chosen: argparse.Namespace) -> Iterator[str]:
     from tutorial_lib import compare
 
     before, after = (_trace(path, chosen.max_bytes) for path in (chosen.before, chosen.after))
-    found = compare.compare(before, after, chosen.top)
+    found = compare.compare(before, after, chosen.top, chosen.step)
     yield found.to_json() if chosen.json else str(found)
 
 
@@ -203,7 +213,7 @@ def _record(chosen: argparse.Namespace) -> Iterator[str]:
     folder = chosen.out or Path("recordings", recordings.machine_name())
     if problem := measure.cuda_problem():
         print(f"on the CPU, since {units.plain(problem)}", file=sys.stderr)
-    told, made = [], recordings.record(folder, wanted, minutes=chosen.minutes)
+    told, made = [], recordings.record(folder, wanted, minutes=chosen.minutes, only=chosen.only)
     try:
         for entry in tqdm(made, total=len(wanted), file=sys.stderr, unit="workload"):
             told.append(entry.status)
@@ -225,6 +235,8 @@ def _checked(folder: Path) -> Iterator[str]:
     done = sum(entry.status == "recorded" for entry in manifest.entries)
     counted = f"{done} of {len(manifest.entries)} workloads recorded"
     yield f"{folder}: whole; {counted} on {units.plain(manifest.card)}"
+    if late := sum(recordings.out_of_time(entry) for entry in manifest.entries):
+        yield f"left out when the minutes were over: {late}; to go on: {recordings.resume(folder, manifest)}"
 
 
 def workloads() -> dict[str, object]:

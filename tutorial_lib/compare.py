@@ -3,7 +3,8 @@
 Rows are matched by operator and shapes where both traces recorded shapes, else by operator and what the
 kernel's name says; work that belongs to no operator (a graph launch) always by the latter. Everything is per
 step, so traces with other numbers of steps compare. What else differs (card, versions, dtype of the products)
-is said first, since it may explain all. Not covered: noise, so trust no small change of a single run.
+is said first, since it may explain all. Rows that are the same are in the table and not shown. Not covered:
+noise, so trust no small change of a single run.
 """
 
 import html
@@ -29,6 +30,7 @@ class Comparison:
     before_us, after_us, difference_us. `table` has a row for each operator and its shapes: operator, shapes,
     kernel_before, kernel_after, dtype_before, dtype_after, count_before, count_after, before_us, after_us,
     difference_us, by_count_us (what of it the number of calls makes), change. `by` says how rows were matched.
+    `steps` is the step of each that it is about, None for all. Shown are the first `top` rows that changed.
     """
 
     before: str
@@ -41,6 +43,7 @@ class Comparison:
     by: str
     on_gpu: bool = True
     top: int = 8
+    steps: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -53,15 +56,24 @@ class Comparison:
 
     def to_json(self) -> str:
         """All of it as JSON; what is missing is null."""
-        names = ("before", "after", "before_us", "after_us", "differs", "by")
+        names = ("before", "after", "before_us", "after_us", "differs", "by", "steps")
         plain = {name: getattr(self, name) for name in names}
         tables = {"parts": diagnose.records(self.parts), "table": diagnose.records(self.table)}
         return json.dumps(diagnose.finite(plain | tables), indent=1, allow_nan=False)
 
 
-def compare(before: Trace, after: Trace, top: int = 8) -> Comparison:
-    """What changed from one trace to another of the same job; `top` is how many rows are shown."""
-    a, b = diagnose.case(before), diagnose.case(after)
+def compare(
+    before: Trace, after: Trace, top: int = 8, step: int | tuple[int, int] | None = None
+) -> Comparison:
+    """What changed from one trace to another of the same job; `top` is how many rows are shown.
+
+    With `step` only that step of each is compared: one number for both, or (of before, of after). ValueError
+    for a step that a trace does not have.
+    """
+    steps = tuple(step) if isinstance(step, (tuple, list)) else (step, step)
+    if len(steps) != 2:
+        raise ValueError(f"step is a number for both traces, or one for each, got {step!r}")
+    a, b = (diagnose.case(trace, number) for trace, number in zip((before, after), steps, strict=True))
     by_shape = _has_shapes(a) and _has_shapes(b)
     return Comparison(
         before=before.path,
@@ -74,6 +86,7 @@ def compare(before: Trace, after: Trace, top: int = 8) -> Comparison:
         by="operator and shapes" if by_shape else "operator and kernel",
         on_gpu=a.on_gpu or b.on_gpu,
         top=top,
+        steps=None if step is None else steps,
     )
 
 
@@ -205,25 +218,56 @@ def _dtypes(found: diagnose.Case) -> str | None:
 def _headline(c: Comparison) -> str:
     change = c.after_us - c.before_us
     ratio = f", {units.ratio(c.after_us / c.before_us)} the time" if c.before_us else ""
-    more = f"{units.duration(abs(change))} {'more' if change > 0 else 'less'}" if change else "the same"
+    if not change:
+        return f"a step takes {units.duration(c.before_us)} in both"
+    more = f"{units.duration(abs(change))} {'more' if change > 0 else 'less'}"
     return (
         f"a step takes {units.duration(c.after_us)} instead of {units.duration(c.before_us)}: {more}{ratio}"
     )
 
 
+def _names(c: Comparison) -> tuple[str, str]:
+    """Both files, each with its step where only one is compared."""
+    steps = [""] * 2 if c.steps is None else [f", step #{number}" for number in c.steps]
+    return units.plain(c.before) + steps[0], units.plain(c.after) + steps[1]
+
+
 def _lines(c: Comparison) -> Iterator[str]:
-    yield f"before  {units.plain(c.before)}"
-    yield f"after   {units.plain(c.after)}"
+    before, after = _names(c)
+    yield f"before  {before}"
+    yield f"after   {after}"
     yield from (f"differs {diagnose.cut(units.plain(said), 6 * diagnose.WIDTH)}" for said in c.differs)
     yield ""
     yield _headline(c)
     yield from diagnose.columns(_PARTS_HEAD, _parts_cells(c), left=[0])
     yield ""
+    rows = _changed(c)
+    if rows.empty:
+        yield _nothing(c)
+        return
     yield f"What explains it, by {c.by} (device time)"
     yield from diagnose.columns(_TABLE_HEAD, _table_cells(c), left=[4, 5])
-    rest = c.table.iloc[c.top :]
-    if len(rest):
-        yield f"  and {len(rest)} more rows, {diagnose.signed(rest['difference_us'].sum())} together"
+    for said, rest in (("", rows.iloc[c.top :]), (f" {_ALIKE}", c.table.drop(rows.index))):
+        if len(rest):
+            together = diagnose.signed(rest["difference_us"].sum())
+            yield f"  and {len(rest)} more rows{said}, {together} together"
+
+
+_ALIKE = f"that are the same to within {100 * SAME:g} % a call"
+
+
+def _changed(c: Comparison) -> pd.DataFrame:
+    return c.table[c.table["change"] != "same"]
+
+
+def _nothing(c: Comparison) -> str:
+    """The line that stands for a table without rows."""
+    if c.table.empty:
+        return "Nothing to compare: neither trace has device work"
+    if not c.table["difference_us"].any():
+        return f"Nothing differs, by {c.by} (device time)"
+    together = diagnose.signed(c.table["difference_us"].sum())
+    return f"Nothing differs, by {c.by} (device time): {len(c.table)} rows {_ALIKE}, {together} together"
 
 
 _PARTS_HEAD = ("part", "before", "after", "difference")
@@ -253,7 +297,7 @@ def _table_cells(c: Comparison) -> list[tuple[str, ...]]:
             row.change,
             units.plain(_what(row)),
         )
-        for row in c.table.head(c.top).itertuples()
+        for row in _changed(c).head(c.top).itertuples()
     ]
 
 
@@ -274,11 +318,14 @@ def _what(row) -> str:
 
 
 def _html(c: Comparison) -> str:
-    parts = [f"<p>{html.escape(units.plain(c.before))} → {html.escape(units.plain(c.after))}</p>"]
+    parts = [f"<p>{' → '.join(map(html.escape, _names(c)))}</p>"]
     if c.differs:
         parts.append(
             "<ul>" + "".join(f"<li>{html.escape(units.plain(said))}</li>" for said in c.differs) + "</ul>"
         )
     parts.append(diagnose.html_table(_headline(c), _PARTS_HEAD, _parts_cells(c)))
-    parts.append(diagnose.html_table(f"What explains it, by {c.by}", _TABLE_HEAD, _table_cells(c)))
+    if _changed(c).empty:
+        parts.append(f"<p>{html.escape(_nothing(c))}</p>")
+    else:
+        parts.append(diagnose.html_table(f"What explains it, by {c.by}", _TABLE_HEAD, _table_cells(c)))
     return "".join(parts)

@@ -385,6 +385,37 @@ def operator(
     return rule(call) if call else None
 
 
+def items_of(
+    name: str,
+    shapes: Sequence[object] | None,
+    dtypes: Sequence[object] | None,
+    *,
+    strides: Sequence[object] | None = None,
+    concrete: Sequence[object] | None = None,
+    addend: str = "read",
+) -> list[Work]:
+    """The work items of an operator, described as for `operator`; [] when its cost is not known.
+
+    A product that finds no epilogue for its addend copies it over the whole output first, and the GEMM reads
+    the output back. `addend` says whether that happened: "read" (it did not), "copied" (inside the operator,
+    as a kernel on a GPU) or "dispatched" (by an operator of its own, which has its own cost, as on a CPU).
+    """
+    whole = operator(name, shapes, dtypes, strides=strides, concrete=concrete) if shapes and dtypes else None
+    if whole is None or addend == "read" or name not in _WITH_ADDEND:
+        return [] if whole is None else [whole]
+    added, left, right = shapes[:3]
+    output = (*left[:-1], right[-1])
+    contiguous = tuple(math.prod(output[i + 1 :]) for i in range(len(output)))
+    strides = strides and (contiguous, *strides[1:])
+    product = operator(name, (output, *shapes[1:]), dtypes, strides=strides, concrete=concrete)
+    if product is None or addend == "dispatched":
+        return [] if product is None else [product]
+    return [copy(math.prod(output), product.dtype, read_elements=math.prod(added)), product]
+
+
+_WITH_ADDEND = ("aten::addmm", "aten::baddbmm", "aten::_addmm_activation")
+
+
 def multiplies(name: str) -> bool:
     """Whether an aten operator may have FLOPs; so it may when it is not known here."""
     short = name.removeprefix("aten::").split(".")[0]
@@ -582,6 +613,13 @@ def _compute_dtype(read: Sequence[_Tensor], result: str) -> str:
     return _promoted(read) if result == "bool" else result
 
 
+def _rescaled(call: _Call) -> Work | None:
+    """q, k and v [.., 3·D] with a bias added, and q multiplied by a number: 4 operations for 3 elements."""
+    read = call.tensors(0, 1)
+    work = None if read is None else _elementwise(call, read, 0, read[0].dtype)
+    return work and replace(work, cost=replace(work.cost, vector_flops=4 * read[0].elements // 3))
+
+
 def _where(call: _Call) -> Work | None:
     condition, branches = call.tensor(0), [t for p in (1, 2) if (t := call.tensor(p)) is not None]
     if condition is None or not branches:
@@ -762,6 +800,16 @@ def _softmax(call: _Call) -> Work | None:
     widened = call.name in ("_softmax", "_log_softmax") and call.value(2) is True
     work = _elementwise(call, [x], 5, "float32" if widened else x.dtype, kind="reduction")
     return _along(call.value(1), work)
+
+
+def _masked_softmax(call: _Call) -> Work | None:
+    """Softmax of scores, of which a mask (one byte each, in memory as it is) hides some."""
+    both = call.tensors(0, 1)
+    work = None if both is None else _elementwise(call, both[:1], 5, both[0].dtype, kind="reduction")
+    if work is None:
+        return None
+    work = replace(work, cost=work.cost + Cost(0, both[1].bytes_read), shapes=_shapes(both))
+    return _along(call.value(2), work)
 
 
 def _along(dim: object, work: Work | None) -> Work | None:
@@ -1062,6 +1110,7 @@ _RULES = {
     "cat": _cat,
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(("softmax", "_softmax", "_safe_softmax", "log_softmax", "_log_softmax"), _softmax),
+    "_masked_softmax": _masked_softmax, "_transform_bias_rescale_qkv": _rescaled,
     "cumsum": _cumulative, "cumprod": _cumulative,
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax_backward),
     "native_layer_norm": lambda call: _norm(call, operations=8, statistics=2),

@@ -254,14 +254,14 @@ _CALLED = ("name", "shapes", "dtypes", "strides", "concrete")
 def _works(trace: Trace, rows: np.ndarray) -> dict[int, Work | None]:
     """The cost of each of these operators by its recorded shapes, each distinct call looked up once."""
     rows = rows[rows >= 0]
-    first, call = _distinct(*(timeline.numbers_of(trace, column, pd.Index(rows)) for column in _CALLED))
+    first, call = distinct(*(timeline.numbers_of(trace, column, pd.Index(rows)) for column in _CALLED))
     called = trace.events.loc[rows[first], list(_CALLED)]
     known: dict[object, Work | None] = {}  # calls of different numbers may be equal
     works = [_known_work(known, one) for one in called.itertuples(index=False, name=None)]
     return dict(zip(rows.tolist(), map(works.__getitem__, call.tolist()), strict=True))
 
 
-def _distinct(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def distinct(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of rows of numbers that are -1 or more: where each distinct one is first, and which of those each is."""
     key = np.zeros(len(columns[0]), dtype=np.int64)
     for numbers in columns:
@@ -307,7 +307,7 @@ def _part(
     """What kind of time each item is, by its kernel's name, else by the operator that it came from."""
     rows = [] if owner is None else owner.to_numpy(dtype=np.int64, na_value=-1).tolist()
     kinds = [work.kind if (work := works.get(row)) else None for row in rows] or [None] * len(items)
-    first, which = _distinct(
+    first, which = distinct(
         timeline.numbers_of(trace, "name", items.index),
         timeline.numbers_of(trace, "name", items["operator_row"]),
         pd.factorize(np.array(kinds, dtype=object))[0],
@@ -566,15 +566,15 @@ def by_kernel(found: Case) -> pd.DataFrame:
     columns = ["name", "decoded", "part", "count", "total_us", "median_us", "share", "operator", "module"]
     if items.empty:
         return pd.DataFrame(columns=columns)
-    first, name = _distinct(timeline.numbers_of(found.trace, "name", items.index))
+    first, name = distinct(timeline.numbers_of(found.trace, "name", items.index))
     times = items["duration_us"].groupby(name)
     frame = times.agg(count="size", total_us="sum", median_us="median")
     module, modules = pd.factorize(_classes(items))
     operator = timeline.numbers_of(found.trace, "name", items["operator_row"])
     took_us, names = items["duration_us"].to_numpy(), np.array([*found.trace.numbered("name")[1], None], object)
     frame["name"], frame["part"] = (items[column].to_numpy()[first] for column in ("name", "part"))
-    frame["operator"] = names[most_time(name, operator, took_us)]
-    frame["module"] = np.append(modules, None)[most_time(name, module, took_us)]
+    frame["operator"] = names[_most_time(name, operator, took_us)]
+    frame["module"] = np.append(modules, None)[_most_time(name, module, took_us)]
     frame = frame.sort_values("total_us", ascending=False, kind="stable").reset_index(drop=True)
     frame["share"] = frame["total_us"] / frame["total_us"].sum() if frame["total_us"].sum() else 0.0
     frame["decoded"] = [said(name) if found.on_gpu else None for name in frame["name"]]
@@ -597,10 +597,18 @@ def said(name: str) -> str | None:
     return None if decoded.family == "unknown" else str(decoded)
 
 
-def most_time(by: np.ndarray, what: np.ndarray, took_us: np.ndarray) -> np.ndarray:
+def first_known(by: np.ndarray, what: np.ndarray) -> np.ndarray:
+    """For each number of `by`, 0 to its highest, the first number of `what` with it that is not -1, else -1."""
+    known = np.flatnonzero(what >= 0)[::-1]
+    first = np.full(by.max(initial=-1) + 1, -1)
+    first[by[known]] = what[known]  # of several the last that is written stays
+    return first
+
+
+def _most_time(by: np.ndarray, what: np.ndarray, took_us: np.ndarray) -> np.ndarray:
     """For each number of `by`, 0 to its highest, the number of `what` that took most of its time; -1: none."""
     known = what >= 0
-    first, which = _distinct(by[known], what[known])
+    first, which = distinct(by[known], what[known])
     order = np.argsort(np.bincount(which, took_us[known], len(first)), kind="stable")
     most = np.full(by.max(initial=-1) + 1, -1)
     most[by[known][first][order]] = what[known][first][order]  # of several the last is kept
@@ -666,14 +674,11 @@ def _calls(found: Case) -> pd.DataFrame:
     call, rows = pd.factorize(found.owners[called])
     times = {"total_us": items["duration_us"], "idle_us": found.late_us[called]}
     module, modules = pd.factorize(_classes(found.items)[called])
-    known = np.flatnonzero(module >= 0)[::-1]
-    of_call = np.full(len(rows), -1)
-    of_call[call[known]] = module[known]  # of several the first is kept
     longest = np.empty(len(rows), dtype=np.int64)
     order = np.argsort(-items["duration_us"].to_numpy(), kind="stable")[::-1]
     longest[call[order]] = order  # the last one kept is the longest
     frame = {name: np.bincount(call, times, len(rows)) for name, times in times.items()}
-    frame |= {"module": np.append(modules, None)[of_call], "kernel": items["name"].to_numpy()[longest]}
+    frame |= {"module": np.append(modules, None)[first_known(call, module)], "kernel": items["name"].to_numpy()[longest]}
     return pd.DataFrame(frame | {"row": rows, "group": _grouped(found, pd.Index(rows))})
 
 
@@ -683,7 +688,7 @@ def _grouped(found: Case, rows: pd.Index) -> np.ndarray:
     known: dict[int, int] = {}  # by id: calls with the same arguments share one Work
     works = [found.works.get(row) for row in rows.tolist()]
     work = np.array([-1 if w is None else known.setdefault(id(w), len(known)) for w in works], dtype=np.int64)
-    first, which = _distinct(work, *(timeline.numbers_of(found.trace, column, rows) for column in called))
+    first, which = distinct(work, *(timeline.numbers_of(found.trace, column, rows) for column in called))
     keys: dict[object, int] = {}
     calls = found.operators.loc[rows[first], list(called)].itertuples(index=False, name=None)
     groups = [
@@ -1006,7 +1011,7 @@ def _copies(found: Case) -> Iterator[dict]:
         parents = found.operators["parent"].reindex(moved["operator_row"])
         callers = found.operators["name"].reindex(parents).to_numpy()
         moved = moved[~np.isin(callers.astype(str), ("aten::addmm", "aten::baddbmm"))]
-    first, which = _distinct(
+    first, which = distinct(
         *(timeline.numbers_of(found.trace, name, moved["operator_row"]) for name in ("shapes", "dtypes"))
     )
     one = moved.iloc[first]

@@ -6,6 +6,8 @@ applying what the named device does inside an operator (an addend that is copied
 rearranged first).
 
 `scaled_dot_product_attention` has another kernel on another device; `work` takes the one that `sdpa` finds.
+`nn.TransformerEncoderLayer` and `nn.MultiheadAttention` have a fast path for inference, one operator each;
+where they take it, what torch's C++ code calls in it is found.
 
 Not covered: what one library call splits into (split-K, a reduction in two kernels), compiled functions, and
 sparse, nested and quantised tensors. Operators that need values (`nonzero`, `item`) raise `NeedsValues`.
@@ -14,10 +16,16 @@ sparse, nested and quantised tensors. Operators that need values (`nonzero`, `it
 from __future__ import annotations
 
 import copy
+import inspect
+import math
 import os
-from collections.abc import Callable
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import BuiltinFunctionType, FunctionType
+from functools import partial, wraps
+from types import BuiltinFunctionType, FunctionType, SimpleNamespace
 
 import pandas as pd
 import torch
@@ -77,25 +85,26 @@ class Call:
     known: tuple[Work, ...] | None = None
 
 
-def operators(fn: Callable, *inputs: object) -> pd.DataFrame:
-    """Every operator that the call sends to the dispatcher, in order, one row each.
+def operators(fn: Callable, /, *inputs: object, **named: object) -> pd.DataFrame:
+    """Every operator that the call `fn(*inputs, **named)` sends to the dispatcher, in order, one row each.
 
     The caller's modules and tensors are not touched. Whether they require gradients is kept, because it
     decides: nn.Linear on a 3-D input that is not contiguous runs clone and mm, but one bmm when its weight is
-    frozen. scaled_dot_product_attention shows as the operators of its math backend. Raises NeedsValues, or
-    ValueError for a compiled function.
+    frozen. scaled_dot_product_attention shows as the operators of its math backend, the fast path of layers
+    for transformers as those of a CPU. Raises NeedsValues, or ValueError for a compiled function.
     """
+    calls = _watch(fn, inputs, named).calls
     names = ["operator", "shapes", "dtypes", "strides", "concrete", "view", "works"]
-    rows = [[getattr(call, name) for name in names] for call in _watch(fn, inputs).calls]
+    rows = [[getattr(call, name) for name in names] for call in calls]
     return pd.DataFrame(rows, columns=names).astype({"view": bool, "works": bool})
 
 
-def work(fn: Callable, *inputs: object, on: Hardware) -> tuple[Work, ...]:
-    """The work items of one call on this device, in order.
+def work(fn: Callable, /, *inputs: object, on: Hardware, **named: object) -> tuple[Work, ...]:
+    """The work items of one call `fn(*inputs, **named)` on this device, in order.
 
     Raises ValueError naming the operator when its cost is not known: state that part with `cost`.
     """
-    return _work(_watch(fn, inputs, on), on)
+    return _work(_watch(fn, inputs, named, on), on)
 
 
 def _work(watch: _Watch, on: Hardware) -> tuple[Work, ...]:
@@ -107,28 +116,31 @@ def _work(watch: _Watch, on: Hardware) -> tuple[Work, ...]:
     return tuple(item for call in watch.calls if call.works for item in _items(call, on.kind))
 
 
-def predict_call(fn: Callable, *inputs: object, on: Hardware | str) -> Prediction:
+def predict_call(fn: Callable, /, *inputs: object, on: Hardware | str, **named: object) -> Prediction:
     """What one call should show on this device: operators that work, counts, FLOPs, bytes and a band.
 
-    Views are left out: which of them run depends on whether somebody watches (a reshape is a view under a
-    dispatch mode and a _reshape_alias without). On a GPU each work item is taken to be one launch; a CPU has
-    none. `on` may be a card's name. Raises what `work` raises, and UnknownHardware.
+    The call is `fn(*inputs, **named)`, so a model that takes keywords is predicted with them, as in
+    `predict_call(model, input_ids=ids, on=card)`. Views are left out: which of them run depends on whether
+    somebody watches (a reshape is a view under a dispatch mode and a _reshape_alias without). On a GPU each
+    work item is taken to be one launch; a CPU has none. `on` may be a card's name. What is uncertain is among
+    the prediction's `notes`. Raises what `work` raises, and UnknownHardware.
     """
     on = hardware.find(on) if isinstance(on, str) else on
-    watch = _watch(fn, inputs, on)
+    watch = _watch(fn, inputs, named, on)
     items = _work(watch, on)
     names = tuple(name for call in watch.calls if call.works for name in _names(call))
-    return predict.predict(items, on, operators=names, launches=len(items) if on.kind == "cuda" else None)
+    launches = len(items) if on.kind == "cuda" else None
+    return predict.predict(items, on, operators=names, launches=launches, notes=watch.notes)
 
 
-def epilogue(fn: Callable, *inputs: object, kind: str = "cuda") -> Epilogue:
+def epilogue(fn: Callable, /, *inputs: object, kind: str = "cuda", **named: object) -> Epilogue:
     """Whether the biased matrix product in this call keeps its bias in the epilogue of its GEMM.
 
     `kind` is the device's, "cuda" or "cpu". Raises ValueError when the call does not have one such product.
     """
     if kind not in ("cuda", "cpu"):
         raise ValueError(f'kind is "cuda" or "cpu", got {kind!r}')
-    calls = [c for c in _watch(fn, inputs).calls if c.works]
+    calls = [c for c in _watch(fn, inputs, named).calls if c.works]
     products = [i for i, c in enumerate(calls) if c.operator in _PRODUCTS]
     if len(products) != 1:
         raise ValueError(
@@ -198,7 +210,8 @@ def _names(call: Call) -> list[str]:
 def _items(call: Call, kind: str) -> list[Work]:
     if call.known is not None:
         return list(call.known)
-    parts = _product(call, kind) if call.operator in _PRODUCTS else _beneath(call, kind)
+    known = (*_PRODUCTS, "aten::_addmm_activation")
+    parts = _product(call, kind) if call.operator in known else _beneath(call, kind)
     return [_costed(part) for part in parts]
 
 
@@ -215,9 +228,9 @@ def _costed(call: Call) -> Work:
 
 
 def _product(call: Call, kind: str) -> list[Call]:
-    """A product and the copies before it: of the addend into the output, of operands BLAS cannot read."""
-    before = []
-    first = 1 if call.operator in ("aten::addmm", "aten::baddbmm") else 0
+    """A product, the copies before it (of the addend, of operands BLAS cannot read) and its activation."""
+    before, fused = [], call.operator == "aten::_addmm_activation"
+    first = 1 if fused or call.operator in ("aten::addmm", "aten::baddbmm") else 0
     a, b = call.dtypes[first : first + 2]
     if a != b:  # the meta device multiplies them, no other does
         raise ValueError(f"{call.operator} of {a} and {b}: torch multiplies no two dtypes, cast one of them")
@@ -228,7 +241,11 @@ def _product(call: Call, kind: str) -> list[Call]:
     for operand in (_layout_of(call, first), _layout_of(call, first + 1)):
         if len(operand.shape) == 2 and not _blas_reads(operand):
             before.append(_plain("aten::copy_", operand, operand))
-    return [*before, call]
+    if not fused or not _why_lost(call, kind):
+        return [*before, call]
+    # Without an epilogue: addmm_out_cuda_impl in Blas.cpp, addmm_activation_out_cpu in LinearAlgebra.cpp.
+    act = _plain("aten::gelu_", call.output) if call.concrete[5] == "True" else _clamped(call.output, "_")
+    return [*before, act, call] if kind == "cpu" else [*before, call, act]  # on a CPU by their ends
 
 
 def _blas_reads(matrix: Layout) -> bool:
@@ -269,8 +286,12 @@ def _beneath(call: Call, kind: str) -> list[Call]:
         divided = _plain("aten::div_", call.output, concrete=("", "1"))
         return [replace(call, operator="aten::sum"), divided]
     if call.operator == "aten::relu":
-        return [_plain("aten::clamp_min", _layout_of(call, 0), concrete=("", "0"))]
+        return [_clamped(_layout_of(call, 0))]
     return [call]
+
+
+def _clamped(x: Layout, in_place: str = "") -> Call:
+    return _plain(f"aten::clamp_min{in_place}", x, concrete=("", "0"))
 
 
 _NUMBER = Layout((), "Scalar", ())
@@ -296,7 +317,9 @@ def _plain(operator: str, *arguments: Layout, concrete: tuple[str, ...] = ()) ->
 # ------------------------------------------------------------------------------------------ watching one call
 
 
-def _watch(fn: Callable, inputs: tuple[object, ...], on: Hardware | None = None) -> _Watch:
+def _watch(
+    fn: Callable, inputs: tuple[object, ...], named: dict[str, object], on: Hardware | None = None
+) -> _Watch:
     """Run the call on meta tensors and write down what the dispatcher saw, attention as on this device."""
     parts = fn.modules() if isinstance(fn, torch.nn.Module) else (fn,)
     if any(map(_compiled, parts)):
@@ -309,8 +332,9 @@ def _watch(fn: Callable, inputs: tuple[object, ...], on: Hardware | None = None)
     try:
         with torch.inference_mode(False), torch.set_grad_enabled(grad):
             call, *arguments = (_on_meta(value, watch) for value in (fn, *inputs))
-            with _Api(watch), watch:
-                call(*arguments)
+            keywords = {name: _on_meta(value, watch) for name, value in named.items()}
+            with _fast_paths(watch), _no_ignored_autocast(watch), _Api(watch), watch:
+                call(*arguments, **keywords)
     except (RuntimeError, TypeError) as error:
         if not any(sign in str(error) for sign in ("meta", "unallocated storage")):
             raise
@@ -369,6 +393,8 @@ class _Api(TorchFunctionMode):
             return self.watch.attend(*args, **kwargs)
         if self.watch.on is not None:
             _refuse_what_the_meta_device_hides(func, self.watch.on)
+            if _ignored_autocast(self.watch.on):
+                self.watch.note(_OFF_HERE)
             if func is F.dropout and self.watch.on.kind == "cuda" and _fused_dropout(*args, **kwargs):
                 func = _native_dropout
         outer = self.watch.linear
@@ -398,10 +424,46 @@ def _refuse_what_the_meta_device_hides(func: Callable, on: Hardware) -> None:
             "of its own; state its work with cost and predict"
         )
     if torch.is_autocast_enabled(on.kind):
-        raise ValueError(
-            "autocast does not reach meta tensors, so its casts would be missed: predict outside of it, "
-            "with model and inputs cast by hand, or record a trace"
-        )
+        raise ValueError(_AUTOCAST)
+
+
+# torch without CUDA switches torch.autocast("cuda") off when it is made, warns once, and runs on without it.
+_OFF_HERE = (
+    'uncertain: part of the call runs in an autocast that is off here: if it is torch.autocast("cuda"), which'
+    " torch switches off where it has no CUDA, its casts are missed; cast model and inputs by hand"
+)
+
+
+def _ignored_autocast(on: Hardware) -> bool:
+    """Whether this is in an autocast for CUDA without effect, for want of CUDA or by somebody's wish."""
+    nested = torch.autocast_increment_nesting() > 1
+    torch.autocast_decrement_nesting()
+    others = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    return nested and not others and on.kind == "cuda" and not torch.cuda.is_available()
+
+
+@contextmanager
+def _no_ignored_autocast(watch: _Watch) -> Iterator[None]:
+    """Refuse what a GPU would run with casts, and torch without CUDA runs without."""
+    if watch.on is None or watch.on.kind != "cuda":
+        yield
+        return
+    if _ignored_autocast(watch.on):
+        raise ValueError(_AUTOCAST)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*CUDA is not available.*Disabling")
+        try:
+            yield
+        except UserWarning as error:
+            if "CUDA is not available" not in str(error):
+                raise
+            raise ValueError(_AUTOCAST) from error
+
+
+_AUTOCAST = (
+    "autocast does not reach meta tensors, so its casts would be missed: predict outside of it, "
+    "with model and inputs cast by hand, or record a trace"
+)
 
 
 def _fused_dropout(input, p=0.5, training=True, inplace=False) -> bool:
@@ -431,6 +493,7 @@ class _Watch(TorchDispatchMode):
         super().__init__()
         self.on = on
         self.calls: list[Call] = []
+        self.notes: list[str] = []
         self.linear = False
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -444,6 +507,16 @@ class _Watch(TorchDispatchMode):
             self._kept[id(tensor)] = (tensor, empty.requires_grad_(tensor.requires_grad))
         return self._kept[id(tensor)][1]
 
+    def note(self, said: str) -> None:
+        if said not in self.notes:
+            self.notes.append(said)
+
+    def stand_in(self, name: str, args: tuple, result: torch.Tensor) -> torch.Tensor:
+        """Write down an operator that the meta device lacks; `result` is laid out as what it returns."""
+        described = zip(*(_described(self.meta(v) if _is_real(v) else v) for v in args), strict=True)
+        self.calls.append(Call(name, *map(tuple, described), output=_layout(result)))
+        return result
+
     def attend(self, *args, **kwargs) -> torch.Tensor:
         """scaled_dot_product_attention as this device runs it, written down as one call."""
         with _disable_current_modes():
@@ -453,6 +526,9 @@ class _Watch(TorchDispatchMode):
             named = _attention_arguments(*args, **kwargs)
             work = sdpa.work(**named, on=self.on)
             result = sdpa.result(**named, on=self.on)
+            for note in sdpa.sdpa_choice(**named, on=self.on).notes:
+                if note.startswith("uncertain"):
+                    self.note(note)
         shapes, dtypes, strides, concrete = zip(*map(_described, named.values()), strict=True)
         name = "aten::scaled_dot_product_attention"
         self.calls.append(Call(name, shapes, dtypes, strides, concrete, _layout(result), known=work))
@@ -492,6 +568,10 @@ class _Watch(TorchDispatchMode):
         )
 
 
+def _is_real(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and not value.is_meta
+
+
 def _attention_arguments(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **rest) -> dict:
     named = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal}
     return {"q": query, "k": key, "v": value, **named, "scale": None, "enable_gqa": False, **rest}
@@ -518,3 +598,139 @@ def _described(value: object) -> tuple:
     if value is None:
         return (), "", (), ""
     return (), "ScalarList" if isinstance(value, (list, tuple)) else "Scalar", (), str(value)
+
+
+# -------------------------------------------------- the fast path of torch.nn's layers for transformers
+
+_LAYERS = (torch.nn.TransformerEncoder, torch.nn.TransformerEncoderLayer, torch.nn.MultiheadAttention)
+_FORWARDS = threading.RLock()
+
+
+@contextmanager
+def _fast_paths(watch: _Watch) -> Iterator[None]:
+    """Let these layers decide on meta tensors as they decide on those of a device.
+
+    Their forward knows the conditions (eval mode, nothing that wants gradients, batch_first, an even number
+    of heads, ReLU or GELU, no autocast, no hooks, ...). It runs as it is, with a `torch` that turns neither
+    meta tensors nor this watch away. Other threads keep the forward that they had.
+    """
+    thread, seen = threading.get_ident(), _TorchOfLayers(watch)
+    with _FORWARDS:
+        own = {layer: layer.forward for layer in _LAYERS}
+        for layer, forward in own.items():
+            layer.forward = _deciding(inspect.unwrap(forward), seen, thread)
+        try:
+            yield
+        finally:
+            for layer, forward in own.items():
+                layer.forward = forward
+
+
+def _deciding(forward: FunctionType, seen: _TorchOfLayers, thread: int) -> Callable:
+    names = {**forward.__globals__, "torch": seen, "_check_arg_device": lambda tensor: True}
+    watched = FunctionType(forward.__code__, names, argdefs=forward.__defaults__)
+
+    @wraps(forward)
+    def either(self, *args, **kwargs):
+        return (watched if threading.get_ident() == thread else forward)(self, *args, **kwargs)
+
+    return either
+
+
+class _TorchOfLayers:
+    """`torch` as those layers are to see it; the C++ functions of the fast path are told anew below."""
+
+    def __init__(self, watch: _Watch) -> None:
+        self.overrides = SimpleNamespace(has_torch_function=lambda tensors: False)
+        own = SimpleNamespace(_privateuse1_backend_name="meta")  # this device has a fast path as well
+        self.utils = SimpleNamespace(backend_registration=own)
+        self._transformer_encoder_layer_fwd = partial(_encoder_layer, watch)
+        self._native_multi_head_attention = partial(_self_attention, watch)
+        self._nested_tensor_from_mask = self._nested_tensor_from_mask_left_aligned = _refuse_nesting
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(torch, name)
+
+
+def _refuse_nesting(*_, **__) -> None:
+    raise NeedsValues(
+        "nn.TransformerEncoder packs a padded batch into nested tensors, by the values of its mask: predict"
+        " with enable_nested_tensor=False, or record a trace"
+    )
+
+
+def _encoder_layer(
+    watch, src, embed_dim, heads, qkv_weight, qkv_bias, out_weight, out_bias, gelu, norm_first, eps,
+    weight_1, bias_1, weight_2, bias_2, up_weight, up_bias, down_weight, down_bias, mask=None, mask_type=None,
+):  # fmt: skip
+    """transformer_encoder_layer_forward of transformers/transformer.cpp; src is [batch, length, width]."""
+
+    def norm(x, weight, bias):
+        return F.layer_norm(x, (embed_dim,), weight, bias, eps)
+
+    x = norm(src, weight_1, bias_1) if norm_first else src
+    own = (qkv_weight, qkv_bias, out_weight, out_bias, mask, False, True, mask_type)
+    x = _self_attention(watch, x, x, x, embed_dim, heads, *own)[0].add_(src)
+    x = x if norm_first else norm(x, weight_1, bias_1)
+    y = norm(x, weight_2, bias_2) if norm_first else x
+    y = torch._addmm_activation(up_bias, y.view(-1, embed_dim), up_weight.t(), use_gelu=gelu)
+    y = torch.addmm(down_bias, y, down_weight.t()).view(x.shape).add_(x)
+    return y if norm_first else norm(y, weight_2, bias_2)
+
+
+def _self_attention(
+    watch, query, key, value, embed_dim, heads, qkv_weight, qkv_bias, out_weight, out_bias,
+    mask=None, need_weights=True, average=True, mask_type=None,
+):  # fmt: skip
+    """native_multi_head_attention of transformers/attention.cpp, cuda/attention.cu; key, value are query."""
+    qkv_weight = qkv_weight.detach()  # below autograd nobody knows any more whether it wants a gradient
+    if watch.on is not None and watch.on.kind == "cuda":
+        watch.note(_FROM_SOURCES)
+        if mask is None and not need_weights and _is_fused(watch, query, heads):
+            out = _attended(F.linear(query, qkv_weight, qkv_bias), heads)
+            return F.linear(out, out_weight, out_bias), None
+    batch, length, width = query.shape
+    parts = (batch * heads, length, embed_dim // heads)
+    qkv = (query @ qkv_weight.t(), qkv_bias, heads)
+    q = watch.stand_in("aten::_transform_bias_rescale_qkv", qkv, query.new_empty(parts, device="meta"))
+    scores = torch.bmm(q, q.transpose(1, 2)).view(batch, heads, length, length)
+    weights = _hidden(watch, scores, mask, mask_type) if mask is not None else scores.softmax(-1)
+    out = torch.bmm(weights.view(parts[0], length, length), q)
+    out = out.view(batch, heads, length, -1).permute(0, 2, 1, 3).contiguous().view(-1, width)
+    out = F.linear(out, out_weight, out_bias).view(query.shape)
+    if need_weights and average:
+        weights = weights.sum(1).div_(heads)
+    return out, weights if need_weights else None
+
+
+_FROM_SOURCES = (
+    "uncertain: the fast path of torch.nn layers on a GPU is told from the sources of torch and was compared"
+    " with traces of CPUs only; torch.backends.mha.set_fastpath_enabled(False) turns it off, here and there"
+)
+
+
+def _is_fused(watch: _Watch, query: torch.Tensor, heads: int) -> bool:
+    """cuda/attention.cu asks for a backend before there are q, k and v, with the input in their place."""
+    batch, length, width = query.shape
+    if width // heads % 8:
+        return False
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        meta = query if query.is_meta else watch.meta(query)
+        q = meta.view(batch, length, heads, -1).transpose(1, 2)
+        return sdpa.sdpa_choice(q, q, q, on=watch.on).taken in ("flash", "efficient", "cudnn")
+
+
+def _attended(qkv: torch.Tensor, heads: int) -> torch.Tensor:
+    batch, length, _ = qkv.shape
+    q, k, v = (t.view(batch, length, heads, -1).transpose(1, 2) for t in qkv.chunk(3, -1))
+    return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, -1)
+
+
+def _hidden(watch: _Watch, scores, mask, mask_type) -> torch.Tensor:
+    """masked_softmax of transformers/attention.cpp, masked_softmax_cuda of cuda/SoftMax.cu for short rows."""
+    mask = mask if mask.dtype is torch.bool else mask.to(torch.bool)
+    length, on_gpu = scores.shape[-1], watch.on is not None and watch.on.kind == "cuda"
+    if on_gpu and (length > 1024 or length * scores.element_size() > 4096 or not mask.is_contiguous()):
+        mask = mask[:, None, None].expand(scores.shape) if mask_type == 1 else mask
+        return scores.masked_fill(mask, -math.inf).softmax(-1)
+    return watch.stand_in("aten::_masked_softmax", (scores, mask, -1, mask_type), torch.empty_like(scores))

@@ -741,8 +741,9 @@ def calibrate(
     """Measure this machine: GEMM rate of each dtype, memory bandwidth and the cost of the smallest operator.
 
     Rates are the fastest runs seen, since they stand for what no run should beat; a card that its power or
-    heat slows down later is slower than that, and on a busy machine `source` says how far the rounds lie
-    apart. Square GEMMs of random numbers (zeros take less power, and run faster) grow until one takes too long
+    heat slows down later is slower than that. `source` says how far the rounds lie apart, and a UserWarning
+    says so when they, or the share of the time that this thread had a processor, show that the machine was
+    busy. Square GEMMs of random numbers (zeros take less power, and run faster) grow until one takes too long
     for its share of `seconds`, or the memory is full. The bandwidth is that of the fastest of three streams
     far larger than the last cache: a copy, a product in place, a sum. Which one wins differs, since some
     processors read a line before they overwrite it, and that is not counted. A CPU is asked for float32, bfloat16 and float64, a GPU for what its tensor
@@ -763,6 +764,8 @@ def calibrate(
     rates = {name: max(r.gemms[name] for r in rounds) for name in names}
     stream_per_s, stream = max(r.memory for r in rounds)
     launch_us = min(r.launch_us for r in rounds)
+    if said := _busy(rounds):
+        warnings.warn(f"{_BUSY}: {said}", stacklevel=2)
     versions, found = _versions(), _gpu() if kind == "cuda" else _cpu()
     largest = ", ".join(f"{name} n = {n}" for name, (_, n) in rates.items())
     source = (
@@ -791,11 +794,15 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class _Round:
-    """One measurement of everything: by dtype (FLOP/s, n), then (bytes/s, of what stream), then µs."""
+    """One measurement of everything: by dtype (FLOP/s, n), then (bytes/s, of what stream), then µs.
+
+    `cpu_share`: of its time, the share in which this thread ran; None on a GPU, which the thread waits for.
+    """
 
     gemms: dict[str, tuple[float, int]]
     memory: tuple[float, str]
     launch_us: float
+    cpu_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -808,15 +815,36 @@ class _Stream:
 
 
 def _round(names: Sequence[str], streams: Sequence[_Stream], kind: str, seconds: float) -> _Round:
+    start_s, ran_s = time.perf_counter(), time.thread_time()
     gemms = {name: _gemm_rate(name, kind, seconds) for name in names}
     rates = [(s.bytes_moved / _fastest_s(s.step, kind, seconds / len(streams)), s.name) for s in streams]
-    return _Round(gemms, max(rates), _smallest_us(kind, seconds))
+    smallest_us = _smallest_us(kind, seconds)
+    share = (time.thread_time() - ran_s) / (time.perf_counter() - start_s)
+    return _Round(gemms, max(rates), smallest_us, share if kind == "cpu" else None)
 
 
 def _spread(rounds: Sequence[_Round]) -> float:
     """How much faster the fastest round was than the slowest, for the rate that varied most: 0.1 is 10 %."""
     rates = [[r.memory[0] for r in rounds], *([r.gemms[name][0] for r in rounds] for name in rounds[0].gemms)]
     return max(max(rate) / min(rate) for rate in rates) - 1
+
+
+_BUSY = "this machine was busy while it was calibrated"
+# Tried on a quiet machine: rounds lie within 15 % of each other, and a thread that computes, or waits for its
+# helpers, runs for over 98 % of the time. What a hypervisor takes away shows only in the rounds.
+_FAR_APART, _MOSTLY = 0.3, 0.9
+
+
+def _busy(rounds: Sequence[_Round]) -> str | None:
+    """What in these rounds shows that the machine did something else, with the remedy; None if nothing."""
+    signs = []
+    if (spread := _spread(rounds)) > _FAR_APART:
+        ratio = units.ratio(1 + spread)
+        signs.append(f"the fastest of its {len(rounds)} rounds ran {ratio} as fast as the slowest")
+    if (share := min((r.cpu_share for r in rounds if r.cpu_share is not None), default=1.0)) < _MOSTLY:
+        signs.append(f"this thread had a processor for only {100 * share:.0f} % of one round")
+    remedy = "its rates may be too low: stop what else runs and calibrate again, or for longer (seconds=)"
+    return f"{' and '.join(signs)}; {remedy}" if signs else None
 
 
 def _platform() -> str:

@@ -146,7 +146,7 @@ def _share(terms: Terms, resource: str) -> Band:
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """What one call should show; a quantity that is None was not predicted."""
+    """What one call should show; a quantity that is None was not predicted. `notes` say what is uncertain."""
 
     operators: tuple[str, ...] | None = None
     work_items: int | None = None
@@ -160,6 +160,7 @@ class Prediction:
     hardware: str | None = None
     author: str = "model"
     typical_us: float | None = None
+    notes: tuple[str, ...] = ()
 
     def position(self, time_us: float) -> str:
         """Where a measured time lies: below the limit, below the band, inside the band or above the band.
@@ -226,7 +227,8 @@ class Prediction:
         lines = self._lines() or [("nothing", "no quantity was predicted")]
         width = max(len(quantity) for quantity, _ in lines)
         text = [self._title(), *(f"  {quantity:<{width}}  {value}" for quantity, value in lines)]
-        return "\n".join([*text, *_columns([_HEADINGS, *map(_cells, self.items)])] if self.items else text)
+        text += _columns([_HEADINGS, *map(_cells, self.items)]) if self.items else []
+        return "\n".join([*text, *(f"  {units.plain(note)}" for note in self.notes)])
 
     __repr__ = __str__
 
@@ -244,7 +246,7 @@ class Prediction:
             )
             caption = "<caption>Its work items, in order</caption>"
             parts.append(f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
-        return "".join(parts)
+        return "".join([*parts, *(f"<p>{html.escape(units.plain(note))}</p>" for note in self.notes)])
 
 
 _HEADINGS = ("operator", "shapes", "dtype", "FLOPs", "bytes", "limit", "band", "bound by")
@@ -280,11 +282,12 @@ def predict(
     *,
     operators: Iterable[str] | None = None,
     launches: int | None = None,
+    notes: Iterable[str] = (),
 ) -> Prediction:
     """The prediction for these work items, one after the other, on this device; no work takes no time.
 
-    `operators` (those that work, in order) and `launches` are passed on when given; they need torch to be
-    found (see `dispatch`). ValueError when the device has no rate for a dtype that products are
+    `operators` (those that work, in order), `launches` and `notes` are passed on when given; they need torch
+    to be found (see `dispatch`). ValueError when the device has no rate for a dtype that products are
     computed in.
     """
     items = tuple(work_time(w, on) for w in ([work] if isinstance(work, Work) else work))
@@ -300,6 +303,7 @@ def predict(
         items=items,
         hardware=on.name,
         typical_us=_sum_or_none(i.typical_us for i in items),
+        notes=tuple(notes),
     )
 
 

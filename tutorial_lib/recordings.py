@@ -17,6 +17,7 @@ import hashlib
 import math
 import os
 import re
+import shlex
 import shutil
 import tempfile
 import time
@@ -254,15 +255,32 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return f"{self.name}: {self.status}, {said}"
 
 
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was asked for before anything ran: the workloads' names, and what --only said (None: nothing)."""
+
+    names: tuple[str, ...]
+    only: str | None = None
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`manifest.json`: the machine (as `measure.environment()` has it), what it can do, and what it did."""
+    """`manifest.json`: the machine (as `measure.environment()` has it), what it can do, and what it did.
+
+    `planned` is what it was to do, None in recordings that were made before this was written down.
+    """
 
     schema: int
     date: str
     kind: Literal["cuda", "cpu"]
     machine: dict[str, Any]
     ceilings: Hardware
+    planned: Plan | None = None
     entries: tuple[Entry, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What was planned and has no entry, since the run was interrupted before it came to it."""
+        known = {entry.name for entry in self.entries}
+        return tuple(name for name in (self.planned.names if self.planned else ()) if name not in known)
 
     @property
     def card(self) -> str:
@@ -341,12 +359,15 @@ def record(
     device: str | None = None,
     minutes: float | None = None,
     seconds: Seconds | None = None,
+    only: str | None = None,
 ) -> Iterator[Entry]:
     """Record these workloads into a folder, and give the entry of each when it has been written.
 
     What the folder has recorded already is given as it is; what failed or was left out is tried again. After
     `minutes` nothing new is begun, and the rest is listed as left out. A workload that raises is an entry
-    with the reason. RecordingError when the folder holds a recording of another machine or other versions.
+    with the reason. What is planned is written down first, with the `only` by which it was `chosen`: so
+    `problems` knows what an interrupted run did not come to. RecordingError when the folder holds a recording
+    of another machine or other versions.
     """
     if minutes is not None and not 0 < minutes < math.inf:
         raise ValueError(f"--minutes is a positive number, got {minutes}")
@@ -357,13 +378,14 @@ def record(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"--out {folder}: no folder can be there ({error.strerror})") from None
-    manifest = _begun(folder, kind, seconds)
+    manifest = _planned(_begun(folder, kind, seconds), wanted, only)
+    _write_manifest(folder, manifest)
     _tidy(folder, wanted, manifest)
     for workload in wanted:
         entry = manifest.entry(workload.name)
         if not _is_done(folder, workload, entry):
             if minutes is not None and time.perf_counter() - start > 60 * minutes:
-                entry = _left_out(workload, f"the {minutes:g} minutes were over")
+                entry = _left_out(workload, f"the {minutes:g} {_LATE}")
             else:
                 entry = _whole(folder, manifest, _entry(folder, workload, kind, seconds))
             manifest = _with(manifest, entry)
@@ -389,15 +411,30 @@ def _begun(folder: Path, kind: str, seconds: Seconds) -> Manifest:
     date, machine = found.pop("date"), _as_read(found)
     if not (folder / MANIFEST).exists():
         ceilings = measure.calibrate(kind, seconds=seconds.calibrate)
-        manifest = Manifest(schema=SCHEMA, date=date, kind=kind, machine=machine, ceilings=ceilings)
-        _write_manifest(folder, manifest)
-        return manifest
+        return Manifest(schema=SCHEMA, date=date, kind=kind, machine=machine, ceilings=ceilings)
     manifest = read_manifest(folder)
     if differing := _differing({"kind": manifest.kind, **manifest.machine}, {"kind": kind, **machine}):
         raise RecordingError(
             f"{folder}: holds a recording of another machine or versions ({differing}); name another --out"
         )
     return manifest
+
+
+def _planned(manifest: Manifest, wanted: Iterable[Workload], only: str | None) -> Manifest:
+    """The manifest with these workloads planned beside what was planned before."""
+    names, before = tuple(w.name for w in wanted), manifest.planned
+    if before is not None:
+        names = tuple(dict.fromkeys((*before.names, *names)))
+        asked = (before.only, only)
+        only = None if None in asked else ",".join(dict.fromkeys(",".join(asked).split(",")))
+    return msgspec.structs.replace(manifest, planned=Plan(names, only))
+
+
+def resume(folder: str | os.PathLike[str], manifest: Manifest) -> str:
+    """The command that goes on with a recording, on the machine that began it."""
+    only = manifest.planned.only if manifest.planned else None
+    words = ["--out", os.fspath(folder), *(["--only", only] if only else [])]
+    return f"python -m tutorial_lib record {shlex.join(words)}"
 
 
 def _as_read(value: object) -> Any:
@@ -469,6 +506,14 @@ def _described(workload: Workload) -> dict[str, Any]:
 
 def _left_out(workload: Workload, reason: str) -> Entry:
     return Entry(**_described(workload), status="left out", reason=reason)
+
+
+_LATE = "minutes were over"
+
+
+def out_of_time(entry: Entry) -> bool:
+    """Whether a workload was left out because the minutes were over, so that it can be gone on with."""
+    return entry.status == "left out" and (entry.reason or "").endswith(_LATE)
 
 
 class _NotHere(Exception):
@@ -689,6 +734,7 @@ def problems(folder: str | os.PathLike[str]) -> list[str]:
     except RecordingError as error:
         return [str(error)]
     found = [*_wrong_files(folder, manifest), *_wrong_ceilings(folder, manifest)]
+    found += _not_begun(folder, manifest)
     names = [entry.name for entry in manifest.entries]
     twice = sorted({name for name in names if names.count(name) > 1})
     found += [
@@ -722,8 +768,16 @@ def _wrong_ceilings(folder: Path, manifest: Manifest) -> Iterator[str]:
     if manifest.ceilings.kind != manifest.kind or manifest.ceilings.name != manifest.card:
         others = f"its ceilings are of {manifest.ceilings.name}, not of {manifest.card}"
         yield f"{folder / MANIFEST}: {others}; record again"
-    if not any(entry.status == "recorded" for entry in manifest.entries):
+    if not manifest.missing and not any(entry.status == "recorded" for entry in manifest.entries):
         yield f"{folder / MANIFEST}: nothing in it was recorded; record again"
+
+
+def _not_begun(folder: Path, manifest: Manifest) -> Iterator[str]:
+    if missing := manifest.missing:
+        yield (
+            f"{folder / MANIFEST}: lacks {len(missing)} of {len(manifest.planned.names)} planned workloads"
+            f" ({timeline.listed(missing)}): the run was interrupted; to go on: {resume(folder, manifest)}"
+        )
 
 
 def _wrong_entry(folder: Path, manifest: Manifest, entry: Entry) -> Iterator[str]:
@@ -1081,31 +1135,8 @@ def _row(recording: Recording, called: pd.Series, measured_us: float, spread: bo
     )  # fmt: skip
 
 
-_WITH_ADDEND = ("aten::addmm", "aten::baddbmm")
-
-
 def _works(called: pd.Series, kind: str, spread: bool) -> list[Work]:
-    """The work of an operator, [] when it is not known.
-
-    A product that finds no epilogue for its addend copies it over the output first (`spread`), and the GEMM
-    reads the output back. On a CPU that copy is an operator of its own, on a GPU a kernel of the product's.
-    """
-    whole = _costed(called, called["shapes"], called["strides"])
-    if whole is None or not spread or called["name"] not in _WITH_ADDEND:
-        return [] if whole is None else [whole]
-    addend, left, right = called["shapes"][:3]
-    output = (*left[:-1], right[-1])
-    contiguous = tuple(math.prod(output[i + 1 :]) for i in range(len(output)))
-    strides = called["strides"] and (contiguous, *called["strides"][1:])
-    product = _costed(called, (output, *called["shapes"][1:]), strides)
-    if product is None or kind == "cpu":
-        return [] if product is None else [product]
-    return [cost.copy(math.prod(output), product.dtype, read_elements=math.prod(addend)), product]
-
-
-def _costed(called: pd.Series, shapes: Sequence | None, strides: Sequence | None) -> Work | None:
-    if not shapes or not called["dtypes"]:
-        return None
-    return cost.operator(
-        called["name"], shapes, called["dtypes"], strides=strides, concrete=called["concrete"]
-    )
+    """The work of an operator, [] when it is not known; `spread`: an addend was copied over its output."""
+    described = {column: called[column] for column in ("shapes", "dtypes", "strides", "concrete")}
+    how = "dispatched" if kind == "cpu" else "copied"
+    return cost.items_of(called["name"], **described, addend=how if spread else "read")

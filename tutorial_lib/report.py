@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from tutorial_lib import diagnose, timeline, units
@@ -175,14 +176,11 @@ def _counted(items: pd.DataFrame) -> dict[str, object]:
 
 def _longest(trace: Trace, items: pd.DataFrame, *, decoded: bool) -> list[dict[str, object]]:
     """Work items added up by name over all that was asked for, not per step; the longest first."""
-    numbers = timeline.numbers_of(trace, "name", items.index)
-    groups = items["duration_us"].groupby(pd.factorize(numbers)[0])
-    sums = groups.agg(["size", "sum", "median"])
-    sums[["name", "kind"]] = items.loc[groups.head(1).index, ["name", "kind"]].to_numpy(dtype=object)
-    callers = timeline.numbers_of(trace, "name", items["operator_row"])
-    names = [*trace.numbered("name")[1], None]
-    most = diagnose.most_time(pd.factorize(numbers)[0], callers, items["duration_us"].to_numpy())
-    sums["operator"] = [names[number] for number in most]
+    first, name = diagnose.distinct(timeline.numbers_of(trace, "name", items.index))
+    sums = items["duration_us"].groupby(name).agg(["size", "sum", "median"])
+    sums["name"], sums["kind"] = (items[column].iloc[first].to_numpy(dtype=object) for column in ("name", "kind"))
+    caller = diagnose.first_known(name, timeline.numbers_of(trace, "name", items["operator_row"]))
+    sums["operator"] = np.array([*trace.numbered("name")[1], None], dtype=object)[caller]
     return [
         {"name": row.name, "kind": str(row.kind), "operator": row.operator,
          "count": int(row.size), "total_us": float(row.sum), "median_us": float(row.median),

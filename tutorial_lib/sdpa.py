@@ -7,7 +7,7 @@ with the function that each comes from. They were read in the sources; which rel
 CUDA libraries of torch 2.11.0 to 2.14.0 on PyPI, in their warnings and their instances of templates.
 
 Not covered: nested tensors, AMD and Intel GPUs, FlashAttention 3 and 4 that a user activates, and what a
-backend's library refuses only when it runs.
+backend's library refuses only when it runs, but for masks.
 """
 
 from __future__ import annotations
@@ -308,6 +308,7 @@ _NONE_ALLOWED = (
 )
 _NONE_CAN = "No available kernel. Aborting execution."
 _MASK_AND_CAUSAL = "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
+_MASK_DTYPE = "invalid dtype for bias - should match query's dtype"
 
 
 def _choose(
@@ -318,16 +319,45 @@ def _choose(
 ) -> tuple[str | None, tuple[Candidate, ...], str | None]:
     """The first backend that is allowed and not refused, all candidates, and the error if there is none.
 
-    `refused` has a reason and its source. Torch selects math without a look at the call, and what math cannot
-    do it says only when it runs.
+    `refused` has a reason and its source. What torch does not look at before it selects a backend that cannot
+    do it is an error when that runs, and no other is tried.
     """
-    first = next((b for b in order if allowed[b] and b not in refused), None)
-    if first == "math" and call.causal and call.mask is not None:
-        refused = {**refused, "math": (_MASK_AND_CAUSAL, "attention.cpp: _scaled_dot_product_attention_math")}
-    taken = None if first in refused else first
+    first = _selected(order, refused, allowed)
+    late = {b: found for b in order if b not in refused and (found := _when_it_runs(b, call))}
+    taken = None if first in late else first
     error = None if taken else _NONE_CAN if any(allowed.get(b) for b in order) else _NONE_ALLOWED
-    error = _MASK_AND_CAUSAL if first and not taken else error
+    error = late[first][0] if first in late else error
+    refused = refused | late
     return taken, tuple(_candidate(b, first, refused.get(b), allowed[b]) for b in order), error
+
+
+def _selected(order: tuple[str, ...], refused: dict, allowed: dict[str, bool]) -> str | None:
+    return next((b for b in order if allowed[b] and b not in refused), None)
+
+
+def _when_it_runs(backend: str, call: SimpleNamespace) -> tuple[str, str] | None:
+    """What this backend raises once it was selected, in torch's words, and where; None when it runs."""
+    if backend == "math" and call.causal and call.mask is not None:
+        return _MASK_AND_CAUSAL, "attention.cpp: _scaled_dot_product_attention_math"
+    if backend == "efficient" and _mask_of_another_dtype(call):
+        return _MASK_DTYPE, "cuda/attention.cu: _efficient_attention_forward"
+    return None
+
+
+def _mask_of_another_dtype(call: SimpleNamespace) -> bool:
+    """A float32 mask beside 16-bit q, k and v, which scaled_dot_product_attention lets pass, as booleans."""
+    return call.mask is not None and call.mask.dtype not in (torch.bool, call.q.dtype)
+
+
+def _misread(call: SimpleNamespace, taken: str | None, release: tuple[int, int]) -> tuple[str, ...]:
+    """A note on a mask that cuDNN takes for one of q's dtype: MHA.cpp names no dtype of it before 2.14."""
+    if taken != "cudnn" or release >= (2, 14) or not _mask_of_another_dtype(call):
+        return ()
+    mask, own = (units.dtype_name(t.dtype) for t in (call.mask, call.q))
+    return (
+        f"uncertain: torch before 2.14 lets cuDNN read the {mask} mask as {own}, and the result is wrong:"
+        " pass attn_mask.to(q.dtype)",
+    )
 
 
 def _candidate(backend: str, first: str | None, refusal: tuple[str, str] | None, allowed: bool) -> Candidate:
@@ -702,7 +732,7 @@ def _notes(call: SimpleNamespace, taken: str | None, release: tuple[int, int]) -
         notes.append("a mask whose rows are no multiple of 8 long is first copied to padded rows")
     if taken == "cudnn" and call.mask is not None and call.causal:
         notes.append("uncertain: whether cuDNN takes a mask and is_causal together shows when it runs")
-    return tuple(notes)
+    return (*notes, *_misread(call, taken, release))
 
 
 # --------------------------------------------------------------------------------------- the machine at hand
@@ -751,10 +781,10 @@ def _on_this_gpu(call: SimpleNamespace) -> Choice:
                     if not can_use(params, True):
                         refused[backend] = _first([str(w.message) for w in said])
     taken, candidates, error = _choose(order, refused, allowed, call)
-    if chosen != next((c.backend for c in candidates if c.could_run and allowed[c.backend]), None):
+    if chosen != _selected(order, refused, allowed):
         notes = (f"uncertain: torch itself says that it takes {chosen}",)
         return Choice(chosen, order, candidates, told, name, True, error, notes)
-    return Choice(taken, order, candidates, told, name, True, error)
+    return Choice(taken, order, candidates, told, name, True, error, _misread(call, taken, _release()))
 
 
 def _ask(call: SimpleNamespace) -> tuple[str | None, list[str]]:

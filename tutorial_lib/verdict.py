@@ -8,7 +8,6 @@ predicted call more than once.
 """
 
 import html
-import math
 import re
 import statistics
 import textwrap
@@ -383,43 +382,15 @@ def _costed(case: _Case, quantity: str, predicted: int | None, of: Callable[[Wor
     return _counted(case, quantity, predicted, totals, lambda step: _by_operator(case, step, quantity, of))
 
 
-_WITH_ADDEND = ("aten::addmm", "aten::baddbmm")
-
-
 def _costs(called: pd.Series, items: pd.DataFrame, operators: pd.DataFrame) -> list[Work | None]:
-    """What an operator costs by its recorded shapes.
-
-    A product that finds no epilogue for its addend copies it over the whole output, and the GEMM reads the
-    output back. A CPU dispatches aten::copy_ for that, an operator of its own; CUDA's addmm starts a memcpy
-    or a copy kernel itself.
-    """
-    whole = _cost(called)
-    if called["name"] not in _WITH_ADDEND or whole is None:
-        return [whole]
+    """What an operator costs by its recorded shapes, with the copy of an addend where one was made."""
     copies = operators[operators["name"] == "aten::copy_"]
-    dispatched = bool((copies["parent"] == called.name).any())
-    if not dispatched and (len(items) < 2 or not (items["work"] == "copy").any()):
-        return [whole]
-    addend, left, right = called["shapes"][:3]
-    output = (*left[:-1], right[-1])
-    contiguous = tuple(math.prod(output[i + 1 :]) for i in range(len(output)))
-    product = _cost(
-        called,
-        shapes=(output, *called["shapes"][1:]),
-        strides=called["strides"] and (contiguous, *called["strides"][1:]),
-    )
-    if dispatched or product is None:
-        return [product]
-    return [cost.copy(math.prod(output), product.dtype, read_elements=math.prod(addend)), product]
-
-
-def _cost(called: pd.Series, **changed: tuple) -> Work | None:
-    said = {
-        column: changed.get(column, called[column]) for column in ("shapes", "dtypes", "strides", "concrete")
-    }
-    if not said["shapes"] or not said["dtypes"]:
-        return None
-    return cost.operator(called["name"], **said)
+    inside = len(items) > 1 and (items["work"] == "copy").any()  # CUDA starts a memcpy or a kernel for it
+    addend = "copied" if inside else "read"
+    if (copies["parent"] == called.name).any():
+        addend = "dispatched"
+    described = {column: called[column] for column in ("shapes", "dtypes", "strides", "concrete")}
+    return cost.items_of(called["name"], **described, addend=addend) or [None]
 
 
 def _by_operator(case: _Case, step: _Step, quantity: str, of: Callable[[Work], int]) -> str:
@@ -524,6 +495,7 @@ def _some(texts: Sequence[str], *, of: int | None = None) -> str:
 
 
 def _notes(case: _Case, findings: Sequence[Finding]) -> Iterable[str]:
+    yield from map(units.plain, case.prediction.notes)
     numbers = [step.number for step in case.steps]
     if numbers == [None]:
         yield "the trace has no steps: all of it counts as one"
