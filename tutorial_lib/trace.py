@@ -259,7 +259,7 @@ _JSON_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*[\[{]")
 
 def _gunzip(data: bytes | bytearray, path: str, max_bytes: int) -> tuple[bytearray, list[str]]:
     """The text of all members, and notes on a cut or on what follows them."""
-    text, at, member = bytearray(), 0, isal_zlib.decompressobj(wbits=31)
+    text, at, begins, member = bytearray(), 0, None, isal_zlib.decompressobj(wbits=31)
     while data[at : at + 2] == b"\x1f\x8b":
         member = isal_zlib.decompressobj(wbits=31)
         while not member.eof and at < len(data):
@@ -272,7 +272,10 @@ def _gunzip(data: bytes | bytearray, path: str, max_bytes: int) -> tuple[bytearr
                     "copy the file again, or record again"
                 ) from None
             at += len(piece) - len(member.unconsumed_tail) - len(member.unused_data)
-            _check(text, path, max_bytes)
+            if len(text) > max_bytes:
+                raise _too_large(path, max_bytes)
+            if len(text) > _PIECE and not (begins := begins or _JSON_BEGINS.match(text)):
+                raise _no_json(path)
         text += member.flush()
     if not member.eof:
         cut = f"the gzip data is cut off after {len(data):,} bytes"
@@ -284,14 +287,6 @@ def _gunzip(data: bytes | bytearray, path: str, max_bytes: int) -> tuple[bytearr
     after = data[at:]
     left_out = _count(len(after), "byte", "bytes") + " after the gzip data; left out"
     return text, [left_out] if after.strip(b"\0") else []  # zeros only pad a block
-
-
-def _check(text: bytearray, path: str, max_bytes: int) -> None:
-    """Stops unpacking what is too large, or what no trace begins with."""
-    if len(text) > max_bytes:
-        raise _too_large(path, max_bytes)
-    if len(text) > _PIECE and not _JSON_BEGINS.match(text):
-        raise _no_json(path)
 
 
 # --------------------------------------------------------------------------------- progress
@@ -389,7 +384,7 @@ _OF_DEVICE = (
     "occupancy_percent",
 )  # fmt: skip
 _ARGUMENTS = {  # which kinds of event can have them: only those are asked, which halves the time
-    KINDS: ("external_id", "correlation"),
+    tuple(kind for kind in KINDS if kind != "python"): ("external_id", "correlation"),
     ("operator",): ("shapes", "dtypes", "strides", "concrete", "module_hierarchy"),
     ("python",): ("python_id", "python_parent_id"),
     ("runtime", "driver"): _OF_DEVICE,
@@ -760,8 +755,9 @@ def _timed(entries: list[Any], text: bytes) -> tuple[list[_Event], np.ndarray]:
         exact = [_digits_ns(digits) for digits, entry in raw if type(entry) is _Event]
         start_ns = np.array(exact, dtype=np.int64)
     else:
-        whole_us, part_us = np.divmod(np.nan_to_num(ts_us), 1)
-        start_ns = whole_us.astype(np.int64) * 1000 + np.rint(part_us * 1000).astype(np.int64)
+        at_us = np.nan_to_num(ts_us)
+        whole_us = np.floor(at_us)
+        start_ns = whole_us.astype(np.int64) * 1000 + np.rint((at_us - whole_us) * 1000).astype(np.int64)
         start_ns[np.isnan(ts_us)] = _MISSING
     return events, start_ns
 
@@ -952,12 +948,13 @@ def _table(
     for name in dict.fromkeys(name for names in _ARGUMENTS.values() for name in names):
         table[name] = _spread(arguments.pop(name, []), place, len(order), name)
     table["external_id"] = pd.Series(table["external_id"]).fillna(pd.Series(table["external_id_2021"]))
-    numbered = {name: (table[name], of) for name, of in values.items()}
-    kinds = table["kind"], list(KINDS)
-    table |= {name: _objects(of)[numbers] for name, (numbers, of) in numbered.items()}
-    table["kind"] = pd.Categorical.from_codes(*kinds)
-    events = _placed(pd.DataFrame({name: table[name] for name in _COLUMNS}, copy=False))
-    return events, numbered | {"kind": kinds}
+    numbered = {name: (table[name], of) for name, of in values.items()} | {"kind": (table["kind"], list(KINDS))}
+    for name in ("name", "pid", "thread"):
+        table[name] = pd.Series(values[name]).array.take(table[name])
+    lists = _objects(values["shapes"])
+    table |= {name: lists[table[name]] for name in _LISTS}
+    table["kind"] = pd.Categorical.from_codes(*numbered["kind"])
+    return _placed(pd.DataFrame({name: table[name] for name in _COLUMNS}, copy=False)), numbered
 
 
 def _in_time(start: np.ndarray, duration: np.ndarray) -> np.ndarray:
