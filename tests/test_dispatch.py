@@ -63,6 +63,21 @@ CALLS = {
         torch.randn(4, 8, 16),
         torch.randn(4, 16, 8),
     ),
+    "batch norm": (torch.nn.BatchNorm2d(4, track_running_stats=False), torch.randn(2, 4, 8, 8)),
+    "batch norm in inference": (torch.nn.BatchNorm2d(4).eval(), torch.randn(2, 4, 8, 8)),
+    "group norm": (torch.nn.GroupNorm(2, 4), torch.randn(2, 4, 8, 8)),
+    "largest of windows": (torch.nn.MaxPool2d(3, 2, 1), torch.randn(2, 4, 8, 8)),
+    "mean of windows": (torch.nn.AvgPool2d(2), torch.randn(2, 4, 8, 8)),
+    "windows that fit": (torch.nn.AdaptiveAvgPool2d(3), torch.randn(2, 4, 8, 8)),
+    "relu in place": (torch.nn.ReLU(inplace=True), torch.randn(16, 32)),
+    "cross entropy": (F.cross_entropy, torch.randn(16, 32), torch.arange(16)),
+    "chosen rows": (lambda x, i: x[i], torch.randn(16, 32), torch.tensor([1, 2, 3])),
+    "largest": (lambda x: x.topk(3), torch.randn(16, 32)),
+    "scattered": (
+        lambda x, i: x.scatter_add(1, i, x),
+        torch.randn(16, 32),
+        torch.zeros(16, 32, dtype=torch.int64),
+    ),
     "new memory": (
         lambda x: torch.zeros(16, 32) + torch.ones_like(x) + torch.rand(16, 32),
         torch.randn(16, 32),
@@ -167,6 +182,58 @@ def test_the_callers_module_is_left_as_it_was():
     names = dispatch.operators(layer, torch.randn(8, 4))["operator"].tolist()
     assert "aten::native_batch_norm" in names
     assert layer.num_batches_tracked == 0 and layer.running_mean.device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("loss", "zeroed"),
+    [
+        (lambda x: F.cross_entropy(x, torch.arange(4)), ["aten::zero_", "aten::nll_loss_backward"]),
+        (
+            lambda x: F.max_pool2d(x[None, None], 2).exp().sum(),
+            ["aten::zero_", "aten::max_pool2d_with_indices_backward"],
+        ),
+    ],
+)
+def test_a_gradient_that_is_added_to_is_zeroed_first(loss, zeroed, tmp_path):
+    def step(x):
+        x.grad = None
+        loss(x).backward()
+
+    x = torch.randn(4, 8, requires_grad=True)
+    trace = measure.record(lambda: step(x), tmp_path / "a.json", steps=1, device="cpu")
+    recorded = timeline.work_items(trace)["operator"].tolist()
+    for found in ([w.operator for w in dispatch.work(step, x, on=CPU)], recorded):
+        at = found.index(zeroed[1])
+        assert found[at - 1 : at + 1] == zeroed
+
+
+def test_a_loss_of_each_element_is_followed_by_its_mean():
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    names = [w.operator for w in dispatch.work(F.mse_loss, x, y, on=A100)]
+    assert names == ["aten::mse_loss", "aten::mean"]
+    # 32 losses are written by the one and read by the other, which writes one number
+    assert dispatch.work(F.mse_loss, x, y, on=A100)[1].bytes_moved == (32 + 1) * 4
+    assert [w.operator for w in dispatch.work(partial(F.mse_loss, reduction="sum"), x, y, on=CPU)] == [
+        "aten::mse_loss",
+        "aten::sum",
+    ]
+    assert len(dispatch.work(partial(F.mse_loss, reduction="none"), x, y, on=A100)) == 1
+
+
+def test_batch_norm_on_a_gpu_is_predicted_by_the_name_that_every_library_is_called_from():
+    layer, x = torch.nn.BatchNorm2d(4), torch.randn(2, 4, 8, 8)
+    assert "aten::_batch_norm_impl_index" in dispatch.predict_call(layer, x, on=A100).operators
+    assert "aten::native_batch_norm" in dispatch.predict_call(layer, x, on=CPU).operators
+
+
+def test_values_put_into_a_copy_are_two_items():
+    names = [
+        w.operator
+        for w in dispatch.work(
+            lambda x, i: x.index_put((i,), x[0]), torch.randn(4, 8), torch.tensor([1]), on=CPU
+        )
+    ]
+    assert names == ["aten::copy_", "aten::_index_put_impl_"]
 
 
 def test_what_a_closure_holds_is_watched_without_being_changed():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tutorial_lib.kernel_names import decode
+from tutorial_lib.kernel_names import decode, list_dtypes
 
 LINEAR = "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_32x1_tn_align8"
 GELU = (
@@ -587,3 +587,33 @@ def test_a_functions_parameters_are_not_its_element_type():
     kernel = decode("void at::native::jagged_dense_output_kernel_<1, int, signed char, at::native::to_padded("
                     "at::Tensor const&, double)::{lambda()#1}>(X)")
     assert kernel.dtype is None
+CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy"
+APPLY = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        (CAT + "<float, unsigned int, 2, 128, 1>(float*, X)", "float32"),
+        (CAT + "_contig<c10::BFloat16, unsigned int, 2, 128, 1>(c10::BFloat16*, X)", "bfloat16"),
+        (CAT + "_vectorized<at::native::(anonymous namespace)::OpaqueType<2u>, unsigned int, 1>(char*)", "float16"),
+        (APPLY + "TensorListMetadata<2>, at::native::(anonymous namespace)::BinaryOpListAlphaFunctor<"
+         "c10::BFloat16, 2, 2, 0>, std::plus<float>, float>(X)", "bfloat16"),
+        (APPLY + "FusedOptimizerTensorListMetadata<4>, at::native::(anonymous namespace)::FusedAdamMathFunctor<"
+         "float, 4, (at::native::ADAM_MODE)1, false>, float const*>(X)", "float32"),
+        # a copy between two dtypes, and kernels that are of no list
+        (APPLY + "TensorListMetadata<2>, at::native::(anonymous namespace)::CopyFunctor<int, long, 2, 1, 1>>(X)", None),
+        ("Memcpy DtoD (Device -> Device)", None),
+        (GELU, None),
+        (CAT + "<mystery, unsigned int>(X)", None),
+    ],
+)  # fmt: skip
+def test_a_kernel_over_lists_names_the_dtype_that_a_trace_leaves_out(name, dtype):
+    dtypes, shapes = ("TensorList", "Scalar"), (((2, 3), (4, 3)), ())
+    assert list_dtypes(dtypes, shapes, ["Memset (Device)", name]) == (dtype or "TensorList", "Scalar")
+
+
+def test_only_lists_whose_shapes_were_recorded_are_named():
+    # the third list is empty, or from a torch that recorded none
+    dtypes, shapes = ("TensorList", "float", "TensorList"), (((),), (3,), ())
+    assert list_dtypes(dtypes, shapes, [CAT + "<float, unsigned int>(X)"]) == ("float32", "float", "TensorList")

@@ -94,6 +94,30 @@ def test_the_kernels_name_says_tile_path_and_alignment():
     # on a Hopper card a kernel made for Ampere reaches less
     assert named("ampere_bf16_s16816gemm_bf16_128x64_ldg8_relu_f2f_stages_64x3_tn").old_generation
     assert not named("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1").old_generation
+    cutlass = (  # which writes generations its own way
+        "_ZN7cutlass13device_kernelINS_4gemm6kernel13GemmUniversalIN4cute5tupleIJiiiiEEENS1_10collective13"
+        "CollectiveMmaINS1_35MainloopSm100TmaUmmaWarpSpecializedILi6ELi8ELi2ENS5_IJNS4_1CILi2EEENSA_ILi1EEE"
+        "SC_EEEEENS5_IJNSA_ILi256EEESF_NSA_ILi64EEEEEENS_10bfloat16_tE"
+    )
+    assert named(cutlass).old_generation and not gemm.of_name(cutlass, (10, 0)).old_generation
+
+
+def test_groups_are_sized_as_one_product():
+    # 10 rows [., 4] among three [4, 5], each row with one of them
+    work = cost.operator("aten::_grouped_mm", [[10, 4], [3, 4, 5], [3], [], []],
+                         ["float16", "float16", "int", "", ""])  # fmt: skip
+    what = gemm.problem(work)
+    assert (what.batch, what.m, what.n, what.k) == (1, 10, 5, 4) and what.flops == work.flops
+
+
+def test_both_gradients_of_a_convolution_are_sized_as_one_product_twice_as_tall():
+    # 2·6·6 places of 6 channels, kernels of 4·9 inputs: [72, 36] @ [36, 6], for the input and for the weight
+    shapes = [[2, 6, 6, 6], [2, 4, 8, 8], [6, 4, 3, 3], *[[]] * 8]
+    values = ["", "", "", "[6]", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1", "[True, True, False]"]
+    dtypes = ["float16"] * 3 + ["Scalar"] * 8
+    work = cost.operator("aten::convolution_backward", shapes, dtypes, concrete=values)
+    what = gemm.problem(work)
+    assert (what.m, what.n, what.k, what.flops) == (2 * 72, 6, 36, work.flops)
 
 
 def test_the_helpers_around_a_product_say_whether_k_was_split():
@@ -113,6 +137,14 @@ def test_a_known_grid_says_how_often_k_was_split():
     assert gemm.ran_kernel([Ran(name, (2, 4, 6))], what, A100).splits == (6,)
     assert gemm.ran_kernel([Ran(name, (2, 4, 1))], what, A100).splits == (1,)
     assert gemm.ran_kernel([Ran(name, (4, 1, 1))], what, A100).splits == (1,)
+
+
+def test_a_grid_on_an_amd_card_counts_threads_and_says_nothing_of_splits():
+    # 1024 / 256 · 1024 / 256 = 16 tiles: 16 blocks of 256 threads are a grid of 4096 there, and no split in 256
+    name = "Cijk_Ailk_Bljk_BBS_BH_MT256x256x32_MI32x32x8x1_SN_1LDSB1_APM1"
+    what = gemm.problem(cost.matmul(1024, 512, 1024, "bfloat16"))
+    kernel = gemm.ran_kernel([Ran(name, (4096, 1, 1))], what, find("MI300X"))
+    assert kernel == gemm.ran_kernel([Ran(name)], what, find("MI300X")) and 256 not in kernel.splits
 
 
 def test_odd_sizes_cannot_be_loaded_sixteen_bytes_at_a_time():

@@ -67,6 +67,88 @@ def test_a_transposing_copy_touches_a_sector_for_every_element():
     assert (found.form, found.touched) == ("indexed", 2 * 8 * 512 * 16 * 64 * 2)
 
 
+def row(name, *arguments):
+    """The work of an operator on shapes in float32, numbers written as text."""
+    shapes = [a if isinstance(a, tuple) else () for a in arguments]
+    dtypes = ["float32" if isinstance(a, tuple) else "Scalar" for a in arguments]
+    return cost.operator(
+        name, shapes, dtypes, concrete=["" if isinstance(a, tuple) else a for a in arguments]
+    )
+
+
+def test_batch_norm_goes_over_its_input_twice_a_channel_to_a_block():
+    x, c = (32, 64, 56, 56), (64,)
+    forward = row("aten::cudnn_batch_norm", x, c, c, c, c, "True", "0.1", "1e-05")
+    backward = row("aten::cudnn_batch_norm_backward", x, x, c, c, c, c, c, "1e-05")
+    n = 32 * 64 * 56 * 56
+    found = access(forward)
+    assert (found.form, found.rows, found.operands, found.again) == ("channels", 64, 3, 4 * n)
+    assert (access(backward).operands, access(backward).again) == (5, 8 * n)
+    stats = access(row("aten::batch_norm_stats", x, "1e-05"))
+    assert (stats.form, stats.operands, stats.again) == ("channels", 1, 0)
+    # channels next to each other are shared out among all blocks; so are the columns of a matrix
+    last = Tensor(x, "float32", (64 * 56 * 56, 1, 64 * 56, 64))
+    assert access(forward, (last,)).form == "columns"
+    assert (
+        access(row("aten::cudnn_batch_norm", (512, 64), c, c, c, c, "True", "0.1", "1e-05")).form == "columns"
+    )
+
+
+def test_batch_norm_of_pytorchs_own_is_known_by_its_kernel_and_in_bfloat16():
+    x, c = (32, 64, 56, 56), (64,)
+    work = row("aten::native_batch_norm", x, c, c, c, c, "True", "0.1", "1e-05")
+    kernel = Ran("void at::native::batch_norm_collect_statistics_kernel<at::native::InvStd, float, float>()")
+    assert access(work).form == "channels" and access(work, (), (kernel,)).form == "own channels"
+    assert access(replace(work, dtype="bfloat16")).form == "own channels"  # cuDNN takes none
+    last = Tensor(x, "float32", (64 * 56 * 56, 1, 64 * 56, 64))
+    assert access(work, (last,), (kernel,)).form == "columns"
+
+
+def test_fewer_channels_than_multiprocessors_leave_some_without_work():
+    def compute(channels):
+        x, c = (32, channels, 56, 56), (channels,)
+        work = row("aten::cudnn_batch_norm", x, c, c, c, c, "True", "0.1", "1e-05")
+        return estimate(work, A100).typical_us
+
+    # 27 of 108 SMs take as long for 27 channels as all of them for four times as many
+    assert compute(27) == pytest.approx(compute(108), rel=0.3)
+    assert compute(216) > 1.5 * compute(108)
+
+
+def test_lookups_windows_and_losses_have_forms_of_their_own():
+    def form(name, *arguments):
+        return access(row(name, *arguments)).form
+
+    pool = "[3, 3]", "[2, 2]", "[1, 1]"
+    assert form("aten::avg_pool2d", (8, 16, 32, 32), *pool, "False", "True", "") == "windows"
+    backward = form("aten::avg_pool2d_backward", (8, 16, 16, 16), (8, 16, 32, 32), *pool, "False", "True", "")
+    assert backward == "unpooled"
+    assert form("aten::upsample_nearest2d", (8, 16, 32, 32), "[64, 64]", "", "") == "windows"
+    assert form("aten::nll_loss_forward", (8, 16), (8,), "", "1", "-100") == "one block"
+    assert form("aten::scatter_", (8, 16), "1", (8, 4), (8, 4)) == "gather"
+    assert form("aten::scatter_add_", (8, 16), "1", (8, 4), (8, 4)) == "added"
+    assert form("aten::embedding_dense_backward", (8, 16), (8,), "99", "-1", "False") == "added"
+    assert (form("aten::sort", (8, 16), "1", "False"), form("aten::topk", (8, 16), "2", "1")) == (
+        "sorted",
+        "chosen",
+    )
+
+
+def test_a_sort_goes_over_all_of_it_for_each_byte_of_a_key():
+    # 4 bytes of float32: four passes over values and indices, three of them again
+    work = row("aten::sort", (1 << 20,), "0", "False")
+    assert access(work).again == 3 * work.bytes_moved
+
+
+def test_the_band_of_a_form_with_few_calls_is_wide_and_says_so():
+    pooled = estimate(
+        row("aten::max_pool2d_with_indices", (64, 64, 112, 112), *["[2, 2]"] * 2, "[0]", "[1]", "False"), A100
+    )
+    plain = estimate(row("aten::relu", (64, 64, 112, 112)), A100)
+    assert pooled.high_us / pooled.typical_us > 1.7 > 1.3 > plain.high_us / plain.typical_us
+    assert pooled.source.endswith("few calls of this kind") and "few calls" not in plain.source
+
+
 def test_reductions_differ_in_what_lies_next_to_each_other():
     x = Tensor((512, 2048), "float32")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "tutorial_lib"
-LAYERS = ("units", "cost", "hardware", "cpp_names", "kernel_words", "kernel_names", "kernel_time",
-          "kernel_time_gemm", "kernel_time_memory", "predict", "op_times", "cited", "claims", "trace",
-          "timeline", "compiled", "models", "attention", "sdpa", "dispatch", "offline_gpu",
-          "offline_gpu_child", "measure", "liger", "recordings", "verdict", "figures", "accuracy", "diagnose", "compare", "report",
+LAYERS = ("units", "cost_call", "cost_layers", "cost", "hardware", "cpp_names", "kernel_words", "kernel_names",
+          "kernel_time", "kernel_time_gemm", "kernel_time_memory", "predict", "op_times", "cited", "claims", "trace",
+          "timeline", "compiled", "models", "attention", "sdpa", "dispatch", "offline_gpu", "offline_gpu_child",
+          "measure", "liger", "recordings", "verdict", "figures", "accuracy", "diagnose", "compare", "report",
           "doctor", "__main__")
 MAY_IMPORT = {
     "torch": {"models", "attention", "sdpa", "dispatch", "offline_gpu", "offline_gpu_child", "measure", "liger",

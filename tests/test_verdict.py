@@ -316,6 +316,24 @@ def test_nothing_recorded_is_a_clear_answer():
     assert "no operators and no GPU work" in str(graded)
 
 
+def test_bytes_of_a_list_are_counted_where_its_kernel_names_the_dtype():
+    shapes = [[[2, 3], [4, 3]], []]
+    cat = bar("aten::cat", 10, 30, **{"Input Dims": shapes, "Input type": ["TensorList", "Scalar"]})
+    kernel = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<{}, unsigned int, 2, 128, 1>(X)"
+    # 18 elements read and written, 4 bytes each
+    work = cost.operator("aten::cat", shapes, [["float", "float"], "Scalar"])
+    assert work.bytes_moved == 2 * 18 * 4
+
+    def bytes_found(dtype):
+        events = [bar("ProfilerStep#0", 0, 100, "user_annotation"), cat,
+                  bar("cudaLaunchKernel", 15, 5, "cuda_runtime", correlation=2),
+                  gpu_item(kernel.format(dtype), 60, 40, 2)]  # fmt: skip
+        return finding(verdict(predict.predict([work], A100), trace.from_events(events)), "bytes")
+
+    assert (bytes_found("float").measured, bytes_found("float").result) == (144, AGREES)
+    assert bytes_found("mystery").result == NOT_MEASURED
+
+
 def test_gpu_work_without_operators_is_still_counted():
     kernels = [gpu_item("ampere_sgemm_32x32_sliced1x4_nn", start, 5, start) for start in (1, 10)]
     graded = verdict(guess(operators=["mm"], work_items=2), trace.from_events(kernels))

@@ -1,8 +1,10 @@
 """What an operation must do: FLOPs, bytes and vector arithmetic, from its shapes alone.
 
-Covers matrix products, attention, pointwise operators, reductions, normalisations, copies and lookups,
-forward and where PyTorch has one operator for it backward. `operator` reads a row of a trace; the other
-functions take sizes. Time is not known here (see `predict`), nor which kernel runs, nor what a cache holds.
+Covers matrix products, attention, pointwise operators, reductions, copies, lookups and sorting, and with
+`cost_layers` what networks are built of and trained with, forward and where PyTorch has one operator for
+it backward. `operator` reads a row of a trace; the other functions take sizes. Time is not known here (see
+`predict`), nor which kernel runs, nor what a cache holds. Not covered are operators whose work hangs on
+values (nonzero, masked_select, unique), and selections other than topk (median, kthvalue).
 Three conventions hold everywhere:
 
 - `flops` counts contractions only, 2·m·n·k each, as `torch.utils.flop_counter` does; they can run on tensor
@@ -14,88 +16,37 @@ Three conventions hold everywhere:
   once. A broadcast or expanded input counts the elements it really holds.
 """
 
-import ast
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
-from operator import index
 from typing import TYPE_CHECKING
 
-from tutorial_lib import units
+from tutorial_lib import cost_layers, units
+from tutorial_lib.cost_call import (
+    Call,
+    Cost,
+    Shape,
+    Tensor,
+    Work,
+    along,
+    broadcast,
+    bytes_of,
+    category,
+    contraction,
+    elementwise,
+    named_dtype,
+    promoted,
+    recorded,
+    row_step,
+    shapes_of,
+    statistic_size,
+    widest,
+)
 from tutorial_lib.units import dtype_name, itemsize
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Cost:
-    """FLOPs of contractions, bytes moved, and the arithmetic that is no contraction; costs add and scale."""
-
-    flops: int
-    bytes_moved: int
-    vector_flops: int = 0
-
-    def __add__(self, other: "Cost") -> "Cost":
-        if not isinstance(other, Cost):
-            return NotImplemented
-        return Cost(
-            self.flops + other.flops,
-            self.bytes_moved + other.bytes_moved,
-            self.vector_flops + other.vector_flops,
-        )
-
-    def __radd__(self, other: object) -> "Cost":
-        return self if other == 0 else NotImplemented  # sum() starts from 0
-
-    def __mul__(self, times: int) -> "Cost":
-        if not isinstance(times, int):
-            return NotImplemented
-        return Cost(self.flops * times, self.bytes_moved * times, self.vector_flops * times)
-
-    __rmul__ = __mul__
-
-    @property
-    def intensity(self) -> float:
-        """Arithmetic per byte of traffic, in FLOP/byte; ValueError when nothing is moved."""
-        if self.bytes_moved == 0:
-            raise ValueError("no bytes are moved, so there is no intensity: check the shapes")
-        return (self.flops + self.vector_flops) / self.bytes_moved
-
-
-@dataclass(frozen=True)
-class Work:
-    """One operation with its cost: `kind` is gemm, pointwise, reduction, copy, attention or other.
-
-    `dtype` is the one computed in. `skippable_flops` are FLOPs inside `cost.flops` that a kernel may leave
-    out: the masked half of causal attention, which the counter counts and good kernels skip. Of a reduction,
-    `rows` are reduced independently of each other, None where that is not known, and neighbours in a row lie
-    `row_step` elements of the input apart: 1 along the last dimension, more along another.
-    """
-
-    operator: str
-    kind: str
-    dtype: str
-    cost: Cost
-    shapes: tuple[Shape, ...] = ()
-    skippable_flops: int = 0
-    rows: int | None = None
-    row_step: int = 1
-
-    @property
-    def flops(self) -> int:
-        return self.cost.flops
-
-    @property
-    def bytes_moved(self) -> int:
-        return self.cost.bytes_moved
-
-    @property
-    def vector_flops(self) -> int:
-        return self.cost.vector_flops
 
 
 def total(work: Iterable[Work]) -> Cost:
@@ -205,7 +156,7 @@ def layer_norm(rows: int, columns: int, dtype: str) -> Work:
     """
     rows, columns = _whole(rows=rows, columns=columns)
     dtype = dtype_name(dtype)
-    moved = (2 * rows * columns + 2 * columns) * itemsize(dtype) + 2 * rows * _statistic_size(dtype)
+    moved = (2 * rows * columns + 2 * columns) * itemsize(dtype) + 2 * rows * statistic_size(dtype)
     shapes = ((rows, columns), (columns,), (columns,))
     cost = Cost(0, moved, 8 * rows * columns)
     return Work("aten::native_layer_norm", "reduction", dtype, cost, shapes, rows=rows)
@@ -312,56 +263,6 @@ def _masked(q_len: int, kv_len: int) -> int:
 # ----------------------------------------------------------------------- one operator of a trace, by its name
 
 
-@dataclass(frozen=True)
-class _Tensor:
-    shape: Shape
-    dtype: str
-    strides: tuple[int, ...] | None
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def distinct(self) -> int:
-        """Elements in memory: a dimension of stride 0 is one element seen many times."""
-        if self.strides is None or len(self.strides) != len(self.shape) or self.elements == 0:
-            return self.elements
-        return math.prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride != 0)
-
-    @property
-    def bytes_read(self) -> int:
-        return self.distinct * itemsize(self.dtype)
-
-
-_Argument = _Tensor | tuple[_Tensor, ...] | None
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A recorded call: a tensor, a list of them or None at each position, and the values recorded there."""
-
-    name: str
-    arguments: tuple[_Argument, ...]
-    concrete: tuple[object, ...] = ()
-
-    def tensor(self, position: int) -> _Tensor | None:
-        argument = self.arguments[position] if position < len(self.arguments) else None
-        return argument if isinstance(argument, _Tensor) else None
-
-    def tensors(self, *positions: int) -> tuple[_Tensor, ...] | None:
-        """The tensors at these positions, or None when one is missing."""
-        found = tuple(self.tensor(p) for p in positions)
-        return None if None in found else found
-
-    def value(self, position: int) -> object:
-        """The recorded value of a scalar, list or flag; None when it was None or was not recorded."""
-        return _literal(self.concrete[position]) if position < len(self.concrete) else None
-
-    def says(self, position: int) -> bool:
-        return self.value(position) is not None
-
-
 def operator(
     name: str,
     shapes: Sequence[object],
@@ -377,11 +278,13 @@ def operator(
     (a trace writes "TensorList" there, from which no byte count follows). Nothing is guessed: where an answer
     hangs on a value that is not in `concrete` (the dimension of a sum, the dtype of a cast), it is None. An
     operator that only calls others (linear, matmul, clone, masked_fill, softmax, ...) has the cost of the
-    whole; the ones it calls have theirs, so add up either the callers or the called.
+    whole; the ones it calls have theirs, so add up either the callers or the called. One that works and calls
+    others besides (mse_loss its mean, nll_loss_backward the zeroing of its result) has the cost of its own
+    part.
     """
     short = name.removeprefix("aten::").split(".")[0]  # add.Tensor is an overload of add
     rule = _rule(short)
-    call = rule and _call(short, shapes, dtypes, strides, concrete)
+    call = rule and recorded(short, shapes, dtypes, strides, concrete)
     return rule(call) if call else None
 
 
@@ -420,124 +323,19 @@ def multiplies(name: str) -> bool:
     """Whether an aten operator may have FLOPs; so it may when it is not known here."""
     short = name.removeprefix("aten::").split(".")[0]
     rule = _rule(short)
-    return rule is None or rule in (*_PRODUCTS, _attention_call, _attention_backward, _convolution)
+    return rule is None or rule in (*_PRODUCTS, *cost_layers.PRODUCTS, _attention_call, _attention_backward)
 
 
 def _rule(name: str) -> "_Rule | None":
+    if name.startswith("_foreach_"):
+        inner = _rule(name.removeprefix("_foreach_"))
+        return _foreach if name == "_foreach_norm" or inner not in (None, *_PRODUCTS) else None
     if name in _RULES or name in _POINTWISE:
         return _RULES.get(name, _pointwise_call)
     return _pointwise_in_place if name.endswith("_") and name[:-1] in _POINTWISE else None
 
 
-def _call(name, shapes, dtypes, strides, concrete) -> "_Call | None":
-    if len(dtypes) != len(shapes):
-        return None
-    strides = strides if strides is not None and len(strides) == len(shapes) else [None] * len(shapes)
-    try:
-        arguments = tuple(map(_argument, shapes, dtypes, strides))
-    except (TypeError, ValueError):  # a shape or dtype that no tensor has
-        return None
-    # A list of another length does not line up with the arguments, so it says nothing about them.
-    values = tuple(concrete) if concrete is not None and len(concrete) == len(shapes) else ()
-    return _Call(name, arguments, values)
-
-
-_Rule = Callable[[_Call], Work | None]
-_NO_TENSOR = {"", "none", "scalar", "scalarlist", "genericlist"}
-
-
-def _argument(shape, dtype, strides) -> _Argument:
-    if shape is not None and not isinstance(shape, (list, tuple)):
-        raise TypeError(f"a shape is a list of sizes, got {shape!r}")
-    if shape and isinstance(shape[0], (list, tuple)):
-        each = [dtype] * len(shape) if isinstance(dtype, str) or not isinstance(dtype, Sequence) else dtype
-        inner = strides if strides is not None and len(strides) == len(shape) else [None] * len(shape)
-        return tuple(_argument(s, d, st) for s, d, st in zip(shape, each, inner, strict=True))
-    if dtype is None or str(dtype).strip().lower() in _NO_TENSOR or shape is None:
-        return None
-    sizes = tuple(map(index, shape))
-    if min(sizes, default=0) < 0 or math.prod(sizes) >= 2**63:
-        raise ValueError(f"no tensor has the shape {sizes}")
-    return _Tensor(sizes, dtype_name(dtype), tuple(strides) if strides is not None else None)
-
-
-def _literal(value: object) -> object:
-    """A concrete input is written as text: "[0]", "True", "1e-05", "" for none."""
-    if not isinstance(value, str):
-        return value
-    if value.strip() in ("", "None"):
-        return None
-    try:
-        return ast.literal_eval(value.strip())
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all that literal_eval raises
-        return value.strip()
-
-
-# ------------------------------------------------------------------------------------------ dtypes and shapes
-
-
-def _statistic_size(dtype: str) -> int:
-    return max(4, itemsize(dtype))  # means, variances and log-sums are kept in at least float32
-
-
-def _category(dtype: str) -> int:
-    return 3 if dtype.startswith("complex") else 2 if "float" in dtype else 0 if dtype == "bool" else 1
-
-
-def _wider(a: str, b: str) -> str:
-    if a == b:
-        return a
-    if _category(a) != _category(b):
-        return max(a, b, key=_category)
-    if {a, b} == {"float16", "bfloat16"}:
-        return "float32"
-    if {a, b} == {"uint8", "int8"}:
-        return "int16"
-    return max(a, b, key=itemsize)
-
-
-def _promoted(tensors: Iterable[_Tensor]) -> str:
-    """The dtype PyTorch computes in: a 0-dim tensor or number only counts when it is of a higher category."""
-    sized = [t.dtype for t in tensors if t.shape]
-    numbers = [t.dtype for t in tensors if not t.shape]
-    if not sized:
-        return _fold(numbers)
-    dtype = _fold(sized)
-    stronger = [n for n in numbers if _category(n) > _category(dtype)]
-    if not stronger:
-        return dtype
-    # A floating-point number beside integers brings the default dtype, not the double it is stored as.
-    return "float32" if _category(_fold(stronger)) == 2 else _fold(stronger)
-
-
-def _fold(dtypes: Sequence[str]) -> str:
-    result = dtypes[0]
-    for dtype in dtypes[1:]:
-        result = _wider(result, dtype)
-    return result
-
-
-def _broadcast(shapes: Iterable[Shape]) -> Shape | None:
-    """The common shape, or None when the shapes do not fit each other."""
-    result: list[int] = []
-    for shape in shapes:
-        result = [1] * (len(shape) - len(result)) + result
-        for i in range(1, len(shape) + 1):
-            if result[-i] != shape[-i] and 1 not in (result[-i], shape[-i]):
-                return None
-            result[-i] = shape[-i] if result[-i] == 1 else result[-i]
-    return tuple(result)
-
-
-def _shapes(tensors: Iterable[_Tensor]) -> tuple[Shape, ...]:
-    return tuple(t.shape for t in tensors)
-
-
-def _read(tensors: Iterable[_Tensor]) -> int:
-    """Bytes of the inputs; a 0-dim one is a number beside them and not counted."""
-    return sum(t.bytes_read for t in tensors if t.shape)
-
-
+_Rule = Callable[[Call], Work | None]
 # -------------------------------------------------------------------------------------------------- pointwise
 
 # How many leading arguments are read, operations an element, dtype of the result, names. The result is of the
@@ -550,7 +348,7 @@ _POINTWISE_ROWS = (
     (1, 1, "float", "sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma"),
     (1, 1, "bool", "logical_not isnan isinf isfinite isneginf isposinf"),
     (1, 2, "same", "hardtanh threshold nan_to_num leaky_relu"),
-    (1, 3, "float", "softplus log_sigmoid elu selu celu hardsigmoid logit"),
+    (1, 3, "float", "softplus log_sigmoid log_sigmoid_forward elu selu celu hardsigmoid logit"),
     (1, 4, "float", "sigmoid silu"),  # 1 / (1 + e^-x): negate, exp, add, divide
     (1, 5, "float", "gelu mish hardswish"),  # x·½·(1 + erf(x/√2)); gelu's tanh form is longer
     (2, 1, "same", "add sub rsub mul maximum minimum fmax fmin clamp_min clamp_max remainder fmod pow"),
@@ -562,12 +360,19 @@ _POINTWISE_ROWS = (
     (3, 2, "same", "clamp"),
     (3, 3, "same", "addcmul addcdiv lerp"),
     (2, 1, "same", "threshold_backward hardtanh_backward"),
-    (2, 2, "first", "leaky_relu_backward native_dropout_backward"),
+    (2, 2, "first", "leaky_relu_backward native_dropout_backward _masked_scale"),
     (2, 3, "same", "tanh_backward sigmoid_backward"),  # g·(1 - y²), g·(1 - y)·y
     (2, 4, "same", "elu_backward hardswish_backward hardsigmoid_backward softplus_backward mish_backward"),
     (3, 4, "same", "log_sigmoid_backward"),
     (2, 9, "same", "silu_backward"),
     (2, 10, "same", "gelu_backward"),
+    # the loss of each element; the mean or sum over them is an operator of its own
+    (2, 2, "same", "mse_loss"),
+    (2, 4, "same", "smooth_l1_loss huber_loss"),
+    (3, 6, "same", "binary_cross_entropy"),
+    (3, 3, "same", "mse_loss_backward"),
+    (3, 4, "same", "smooth_l1_loss_backward huber_loss_backward"),
+    (4, 7, "same", "binary_cross_entropy_backward"),
 )
 _POINTWISE = {
     name: (arity, operations, result)
@@ -576,92 +381,157 @@ _POINTWISE = {
 }
 
 
-def _pointwise_call(call: _Call) -> Work | None:
+def _pointwise_call(call: Call) -> Work | None:
     arity, per_element, result = _POINTWISE[call.name]
     read = [t for p in range(arity) if (t := call.tensor(p)) is not None]
-    return _elementwise(call, read, per_element, _result_dtype(read, result)) if read else None
+    return elementwise(call, read, per_element, _result_dtype(read, result)) if read else None
 
 
-def _pointwise_in_place(call: _Call) -> Work | None:
+def _pointwise_in_place(call: Call) -> Work | None:
     """`add_` and its kin read self and the rest and write self, whose dtype and shape stay."""
     arity, per_element, _ = _POINTWISE[call.name[:-1]]
     read = [t for p in range(arity) if (t := call.tensor(p)) is not None]
-    if call.tensor(0) is None or _broadcast(_shapes(read)) != read[0].shape:
+    if call.tensor(0) is None or broadcast(shapes_of(read)) != read[0].shape:
         return None
-    return _elementwise(call, read, per_element, read[0].dtype)
+    return elementwise(call, read, per_element, read[0].dtype)
 
 
-def _result_dtype(read: Sequence[_Tensor], result: str) -> str:
+def _result_dtype(read: Sequence[Tensor], result: str) -> str:
     if result in ("first", "bool"):
         return read[0].dtype if result == "first" else "bool"
-    dtype = _promoted(read)
-    return "float32" if result == "float" and _category(dtype) < 2 else dtype
+    dtype = promoted(read)
+    return "float32" if result == "float" and category(dtype) < 2 else dtype
 
 
-def _elementwise(
-    call: _Call, read: Sequence[_Tensor], per_element: int, dtype: str, *, kind: str = "pointwise"
-) -> Work | None:
-    shape = _broadcast(_shapes(read))
-    if shape is None:
-        return None
-    elements = math.prod(shape)
-    cost = Cost(0, _read(read) + elements * itemsize(dtype), elements * per_element)
-    return Work(f"aten::{call.name}", kind, _compute_dtype(read, dtype), cost, _shapes(read))
-
-
-def _compute_dtype(read: Sequence[_Tensor], result: str) -> str:
-    return _promoted(read) if result == "bool" else result
-
-
-def _rescaled(call: _Call) -> Work | None:
+def _rescaled(call: Call) -> Work | None:
     """q, k and v [.., 3·D] with a bias added, and q multiplied by a number: 4 operations for 3 elements."""
     read = call.tensors(0, 1)
-    work = None if read is None else _elementwise(call, read, 0, read[0].dtype)
+    work = None if read is None else elementwise(call, read, 0, read[0].dtype)
     return work and replace(work, cost=replace(work.cost, vector_flops=4 * read[0].elements // 3))
 
 
-def _where(call: _Call) -> Work | None:
+def _where(call: Call) -> Work | None:
     condition, branches = call.tensor(0), [t for p in (1, 2) if (t := call.tensor(p)) is not None]
     if condition is None or not branches:
         return None
-    return _elementwise(call, [condition, *branches], 0, _promoted(branches))
+    return elementwise(call, [condition, *branches], 0, promoted(branches))
 
 
-def _masked_fill(call: _Call) -> Work | None:
+def _masked_fill(call: Call) -> Work | None:
     """Reads self and mask; out of place PyTorch copies first and then fills, which moves more than this."""
     read = call.tensors(0, 1)
-    return None if read is None else _elementwise(call, read, 0, read[0].dtype)
+    return None if read is None else elementwise(call, read, 0, read[0].dtype)
 
 
-def _dropout(call: _Call) -> Work | None:
+def _dropout(call: Call) -> Work | None:
     """In training: reads the input, writes the output and a mask of one byte an element; else no work."""
     x = call.tensor(0)
-    if x is None or call.value(2) is not True:
+    if x is None or not (call.value(2) is True or call.name == "_fused_dropout"):
         return None
     cost = Cost(0, x.bytes_read + x.elements * (itemsize(x.dtype) + 1), 2 * x.elements)
     return Work(f"aten::{call.name}", "pointwise", x.dtype, cost, (x.shape,))
 
 
+def _glu(call: Call) -> Work | None:
+    """Half of the input times the sigmoid of the other half."""
+    x = call.tensor(0)
+    if x is None or not x.shape:
+        return None
+    outputs = x.elements // 2
+    cost = Cost(0, x.bytes_read + outputs * itemsize(x.dtype), 5 * outputs)
+    return Work("aten::glu", "pointwise", x.dtype, cost, (x.shape,))
+
+
+def _two_gradients(call: Call) -> Work | None:
+    """Of prelu, in one kernel: of the input, and of the weight before it is added up, both of full size."""
+    read = call.tensors(0, 1, 2)
+    work = None if read is None else elementwise(call, read, 3, read[0].dtype)
+    return work and replace(work, cost=work.cost + Cost(0, read[0].elements * itemsize(read[0].dtype)))
+
+
+# ------------------------------------------------------------------------------------------- lists of tensors
+
+
+def _foreach(call: Call) -> Work | None:
+    """One operator for each tensor of its lists, in a few kernels: the sum of their costs.
+
+    The lists count as one long tensor each. A norm is one number for each tensor.
+    """
+    inner = call.name.removeprefix("_foreach_")
+    lists = [each for each in call.arguments if isinstance(each, tuple)]
+    if not lists or len({len(each) for each in lists}) != 1 or None in lists[0]:
+        return None
+    each = [_of_list(call, inner, place) for place in range(len(lists[0]))]
+    if None in each or any(work.kind not in ("pointwise", "copy", "reduction") for work in each):
+        return None
+    elements = sum(t.elements for t in lists[0])
+    shapes, name = ((elements,),) * len(lists), f"aten::{call.name}"
+    return Work(name, each[0].kind, each[0].dtype, total(each), shapes, rows=len(each))
+
+
+def _of_list(call: Call, inner: str, place: int) -> Work | None:
+    arguments = tuple(each[place] if isinstance(each, tuple) else each for each in call.arguments)
+    if inner == "norm":
+        x = arguments[0]
+        cost = Cost(0, x.bytes_read + itemsize(x.dtype), 2 * x.elements)
+        return Work("aten::norm", "reduction", x.dtype, cost, (x.shape,))
+    rule = _rule(inner)
+    return rule(Call(inner, arguments, call.concrete)) if rule else None
+
+
+def _unscale(call: Call) -> Work | None:
+    """A GradScaler's list of gradients, multiplied in place by one number and looked through for inf, nan."""
+    parts = call.arguments[0] if call.arguments else None
+    if not isinstance(parts, tuple) or not parts or None in parts:
+        return None
+    elements = sum(t.elements for t in parts)
+    moved = bytes_of(parts) + sum(t.elements * itemsize(t.dtype) for t in parts)
+    cost = Cost(0, moved, 2 * elements)
+    return Work(f"aten::{call.name}", "pointwise", parts[0].dtype, cost, ((elements,),))
+
+
 # ----------------------------------------------------------------------------------------------------- copies
 
 
-def _fill(call: _Call) -> Work | None:
+def _fill(call: Call) -> Work | None:
     x = call.tensor(0)
     if x is None:
         return None
     return Work(f"aten::{call.name}", "copy", x.dtype, Cost(0, x.elements * itemsize(x.dtype)), (x.shape,))
 
 
-def _copy_into(call: _Call) -> Work | None:
+def _arange(call: Call) -> Work | None:
+    """Start, end and step, or the end alone, and then what they are written to, which may still be empty."""
+    place = next((p for p, argument in enumerate(call.arguments) if isinstance(argument, Tensor)), 0)
+    numbers = [call.value(p) for p in range(place)]
+    if place not in (1, 3) or not all(type(n) in (int, float) and abs(n) < 2**63 for n in numbers):
+        return None
+    start, end, step = numbers if place == 3 else (0, numbers[0], 1)
+    if step == 0 or (end - start) / step < 0:
+        return None
+    out = call.tensor(place)
+    elements = math.ceil((end - start) / step)
+    return Work("aten::arange", "copy", out.dtype, Cost(0, elements * itemsize(out.dtype)), ((elements,),))
+
+
+def _to_host(call: Call) -> Work | None:
+    """One element that goes to the CPU, as in item()."""
+    x = call.tensor(0)
+    if x is None or x.elements != 1:
+        return None
+    return Work(f"aten::{call.name}", "copy", x.dtype, Cost(0, 2 * itemsize(x.dtype)), (x.shape,))
+
+
+def _copy_into(call: Call) -> Work | None:
     both = call.tensors(0, 1)
-    if both is None or _broadcast(_shapes(both)) != both[0].shape:
+    if both is None or broadcast(shapes_of(both)) != both[0].shape:
         return None
     target, source = both
     moved = source.bytes_read + target.elements * itemsize(target.dtype)
-    return Work("aten::copy_", "copy", target.dtype, Cost(0, moved), _shapes(both))
+    return Work("aten::copy_", "copy", target.dtype, Cost(0, moved), shapes_of(both))
 
 
-def _copy_of(call: _Call, dtype: str | None = None) -> Work | None:
+def _copy_of(call: Call, dtype: str | None = None) -> Work | None:
     x = call.tensor(0)
     if x is None:
         return None
@@ -670,7 +540,7 @@ def _copy_of(call: _Call, dtype: str | None = None) -> Work | None:
     return Work(f"aten::{call.name}", "copy", target, Cost(0, moved), (x.shape,))
 
 
-def _contiguous(call: _Call) -> Work | None:
+def _contiguous(call: Call) -> Work | None:
     """A copy only when the strides show that there is something to rearrange."""
     x = call.tensor(0)
     if x is None or x.strides is None or len(x.strides) != len(x.shape):
@@ -682,37 +552,20 @@ def _contiguous(call: _Call) -> Work | None:
     return None if dense else _copy_of(call)
 
 
-# Numbers of c10::ScalarType, as a trace writes a dtype argument.
-_SCALAR_TYPES = {
-    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64",
-    8: "complex32", 9: "complex64", 10: "complex128", 11: "bool", 15: "bfloat16",
-    23: "float8_e5m2", 24: "float8_e4m3fn",
-}  # fmt: skip
-
-
-def _named_dtype(value: object) -> str | None:
-    if isinstance(value, int):
-        return _SCALAR_TYPES.get(value)
-    try:
-        return dtype_name(value)
-    except ValueError:
-        return None
-
-
-def _to_copy(call: _Call) -> Work | None:
+def _to_copy(call: Call) -> Work | None:
     if not call.concrete:
         return None
-    dtype = _named_dtype(call.value(1)) if call.says(1) else None
+    dtype = named_dtype(call.value(1)) if call.says(1) else None
     return None if call.says(1) and dtype is None else _copy_of(call, dtype)
 
 
-def _cat(call: _Call) -> Work | None:
+def _cat(call: Call) -> Work | None:
     parts = call.arguments[0] if call.arguments else None
-    if not isinstance(parts, tuple) or not parts or not all(isinstance(t, _Tensor) for t in parts):
+    if not isinstance(parts, tuple) or not parts or not all(isinstance(t, Tensor) for t in parts):
         return None
-    dtype = _fold([t.dtype for t in parts])
-    moved = _read(parts) + sum(t.elements for t in parts) * itemsize(dtype)
-    return Work(f"aten::{call.name}", "copy", dtype, Cost(0, moved), _shapes(parts))
+    dtype = widest([t.dtype for t in parts])
+    moved = bytes_of(parts) + sum(t.elements for t in parts) * itemsize(dtype)
+    return Work(f"aten::{call.name}", "copy", dtype, Cost(0, moved), shapes_of(parts))
 
 
 # ------------------------------------------------------------------------------------------------- reductions
@@ -721,7 +574,7 @@ def _cat(call: _Call) -> Work | None:
 _REDUCTIONS: dict[str, tuple[int, int | None, int | None]] = {
     **dict.fromkeys(("sum", "nansum", "mean", "prod"), (1, 3, 4)),
     **dict.fromkeys(("amax", "amin", "argmax", "argmin", "any", "all", "logsumexp"), (1, None, 3)),
-    **dict.fromkeys(("max", "min", "var", "std"), (1, None, None)),
+    **dict.fromkeys(("max", "min", "var", "std", "var_mean", "std_mean", "aminmax"), (1, None, None)),
     "linalg_vector_norm": (2, 4, 5),
 }
 # The overload that reduces everything has this many arguments at most; in that of sum, mean, prod the second
@@ -729,22 +582,23 @@ _REDUCTIONS: dict[str, tuple[int, int | None, int | None]] = {
 _WHOLE = {"sum": 2, "nansum": 2, "mean": 2, "prod": 2, "any": 1, "all": 1, "max": 1, "min": 1}
 
 
-def _reduction(call: _Call) -> Work | None:
+def _reduction(call: Call) -> Work | None:
     x = call.tensor(0)
     if x is None:
         return None
     if call.name in ("max", "min") and call.tensor(1) is not None:  # max(self, other)
-        return _elementwise(call, [x, call.tensor(1)], 1, _promoted([x, call.tensor(1)]))
+        return elementwise(call, [x, call.tensor(1)], 1, promoted([x, call.tensor(1)]))
     outputs = _outputs(call, x)
     if outputs is None:
         return None
-    operations = {"linalg_vector_norm": 2, "logsumexp": 2, "var": 4, "std": 4}.get(call.name, 1)
+    operations = {"linalg_vector_norm": 2, "logsumexp": 2, "aminmax": 2}.get(call.name, 1)
+    operations = 4 if call.name in ("var", "std", "var_mean", "std_mean") else operations
     cost = Cost(0, x.bytes_read + outputs * _result_bytes(call, x), operations * x.elements)
-    step = _row_step(x.shape, _reduced(call, x) or ())
+    step = row_step(x.shape, _reduced(call, x) or ())
     return Work(f"aten::{call.name}", "reduction", x.dtype, cost, (x.shape,), rows=outputs, row_step=step)
 
 
-def _outputs(call: _Call, x: _Tensor) -> int | None:
+def _outputs(call: Call, x: Tensor) -> int | None:
     """How many results: from a recorded `out`, or from the dimensions reduced."""
     out_at = _REDUCTIONS[call.name][2]
     if out_at is not None and (out := call.tensor(out_at)) is not None:
@@ -753,7 +607,7 @@ def _outputs(call: _Call, x: _Tensor) -> int | None:
     return None if reduced is None else math.prod(n for i, n in enumerate(x.shape) if i not in reduced)
 
 
-def _reduced(call: _Call, x: _Tensor) -> set[int] | None:
+def _reduced(call: Call, x: Tensor) -> set[int] | None:
     """The dimensions that are reduced, all of them where none is named; None when it was not recorded."""
     everything = set(range(len(x.shape)))
     if _reduces_all(call):
@@ -768,119 +622,110 @@ def _reduced(call: _Call, x: _Tensor) -> set[int] | None:
         return None
 
 
-def _row_step(shape: Shape, reduced: Iterable[int]) -> int:
-    """How many elements apart neighbours along the last of the reduced dimensions lie, in a dense tensor."""
-    return math.prod(shape[max(reduced, default=len(shape)) + 1 :])
-
-
-def _reduces_all(call: _Call) -> bool:
+def _reduces_all(call: Call) -> bool:
     dims = call.value(_REDUCTIONS[call.name][0])
     return len(call.arguments) <= _WHOLE.get(call.name, 0) and not isinstance(dims, (list, tuple))
 
 
-def _result_bytes(call: _Call, x: _Tensor) -> int:
+def _result_bytes(call: Call, x: Tensor) -> int:
     """Bytes of one result: an index is int64, a flag one byte, max over a dimension a value and an index."""
     if call.name in ("argmax", "argmin", "any", "all"):
         return 8 if call.name.startswith("arg") else 1
     if call.name in ("max", "min"):
         return itemsize(x.dtype) + (0 if _reduces_all(call) else 8)
+    if call.name in ("var_mean", "std_mean", "aminmax"):
+        return 2 * itemsize(x.dtype)
     dtype_at = 1 if _reduces_all(call) else _REDUCTIONS[call.name][1]
-    if dtype_at is not None and call.says(dtype_at) and (named := _named_dtype(call.value(dtype_at))):
+    if dtype_at is not None and call.says(dtype_at) and (named := named_dtype(call.value(dtype_at))):
         return itemsize(named)
-    if call.name in ("sum", "nansum", "prod") and _category(x.dtype) < 2:
+    if call.name in ("sum", "nansum", "prod") and category(x.dtype) < 2:
         return 8  # integers are summed in int64
     return itemsize(x.dtype)
 
 
-def _softmax(call: _Call) -> Work | None:
+def _softmax(call: Call) -> Work | None:
     """Softmax and log-softmax; with half_to_float (argument 2 of the inner ones) the result is float32."""
     x = call.tensor(0)
     if x is None:
         return None
     widened = call.name in ("_softmax", "_log_softmax") and call.value(2) is True
-    work = _elementwise(call, [x], 5, "float32" if widened else x.dtype, kind="reduction")
-    return _along(call.value(1), work)
+    work = elementwise(call, [x], 5, "float32" if widened else x.dtype, kind="reduction")
+    return along(call.value(1), work)
 
 
-def _masked_softmax(call: _Call) -> Work | None:
+def _masked_softmax(call: Call) -> Work | None:
     """Softmax of scores, of which a mask (one byte each, in memory as it is) hides some."""
     both = call.tensors(0, 1)
-    work = None if both is None else _elementwise(call, both[:1], 5, both[0].dtype, kind="reduction")
+    work = None if both is None else elementwise(call, both[:1], 5, both[0].dtype, kind="reduction")
     if work is None:
         return None
-    work = replace(work, cost=work.cost + Cost(0, both[1].bytes_read), shapes=_shapes(both))
-    return _along(call.value(2), work)
+    work = replace(work, cost=work.cost + Cost(0, both[1].bytes_read), shapes=shapes_of(both))
+    return along(call.value(2), work)
 
 
-def _along(dim: object, work: Work | None) -> Work | None:
-    """The work with its rows, where the dimension that they run along was recorded."""
-    shape = work.shapes[0] if work else ()
-    if not isinstance(dim, int) or not -len(shape) <= dim < len(shape) or 0 in shape:
-        return work
-    dim %= len(shape)
-    return replace(work, rows=math.prod(shape) // shape[dim], row_step=_row_step(shape, [dim]))
-
-
-def _cumulative(call: _Call) -> Work | None:
+def _cumulative(call: Call) -> Work | None:
     x = call.tensor(0)
-    return None if x is None else _along(call.value(1), _elementwise(call, [x], 1, x.dtype, kind="reduction"))
+    if x is None:
+        return None
+    operations = 4 if call.name == "_logcumsumexp" else 1
+    return along(call.value(1), elementwise(call, [x], operations, x.dtype, kind="reduction"))
 
 
-def _softmax_backward(call: _Call) -> Work | None:
+def _topk(call: Call) -> Work | None:
+    """Reads all and writes the k largest of each row, with their int64 indices."""
+    x, k, dim = call.tensor(0), call.value(1), call.value(2)
+    if x is None or type(k) is not int or type(dim) is not int or not -len(x.shape) <= dim < len(x.shape):
+        return None
+    if not 0 <= k <= x.shape[dim]:
+        return None
+    outputs = k * math.prod(n for d, n in enumerate(x.shape) if d != dim % len(x.shape))
+    cost = Cost(0, x.bytes_read + outputs * (itemsize(x.dtype) + 8), x.elements)
+    return along(dim, Work("aten::topk", "reduction", x.dtype, cost, (x.shape,)))
+
+
+def _sort(call: Call) -> Work | None:
+    """Reads all and writes it in order, with int64 indices: the least there is, for sorting takes passes."""
+    x = call.tensor(0)
+    if x is None:
+        return None
+    cost = Cost(0, x.bytes_read + x.elements * (itemsize(x.dtype) + 8), x.elements)
+    given = (call.value(1), call.value(2))  # a flag, stable, may stand before the dimension
+    dim = next((value for value in given if type(value) is int), None)
+    return along(dim, Work("aten::sort", "reduction", x.dtype, cost, (x.shape,)))
+
+
+def _histogram(call: Call) -> Work | None:
+    """Reads all and writes a number for each of so many bins."""
+    x, bins = call.tensor(0), call.value(1)
+    if x is None or type(bins) is not int or not 1 <= bins < 2**63:
+        return None
+    cost = Cost(0, x.bytes_read + bins * itemsize(x.dtype), 2 * x.elements)
+    return Work("aten::histc", "reduction", x.dtype, cost, (x.shape,), rows=1)
+
+
+def _softmax_backward(call: Call) -> Work | None:
     """Reads the gradient and the forward result, writes a gradient of dtype `input_dtype`."""
     read = call.tensors(0, 1)
     if read is None:
         return None
-    named = _named_dtype(call.value(3)) if call.says(3) else None
-    return _along(call.value(2), _elementwise(call, read, 4, named or read[1].dtype, kind="reduction"))
-
-
-def _norm(call: _Call, *, operations: int, statistics: int) -> Work | None:
-    """Layer or RMS norm: input, then normalized_shape, weight and (layer norm) bias where they are given."""
-    x, parameters = call.tensor(0), [t for p in (2, 3) if (t := call.tensor(p)) is not None and t.shape]
-    row = _row_length(call, x, parameters)
-    if x is None or row is None:
-        return None
-    moved = x.bytes_read + x.elements * itemsize(x.dtype) + _read(parameters)
-    rows = x.elements // row if row else 0
-    moved += statistics * rows * _statistic_size(x.dtype)
-    cost = Cost(0, moved, operations * x.elements)
-    return Work(f"aten::{call.name}", "reduction", x.dtype, cost, _shapes([x, *parameters]), rows=rows)
-
-
-def _row_length(call: _Call, x: _Tensor | None, parameters: Sequence[_Tensor]) -> int | None:
-    shape = call.value(1)
-    if isinstance(shape, (list, tuple)):
-        return math.prod(shape) if all(isinstance(size, int) and size >= 0 for size in shape) else None
-    return parameters[0].elements if x is not None and parameters else None
-
-
-def _layer_norm_backward(call: _Call) -> Work | None:
-    """Reads gradient, input, statistics and weight; writes gradients of input, weight and bias."""
-    read = call.tensors(0, 1, 3, 4)
-    if read is None:
-        return None
-    parameters = [t for p in (5, 6) if (t := call.tensor(p)) is not None]
-    x = read[1]
-    moved = _read(read) + _read(parameters[:1]) + x.elements * itemsize(x.dtype) + _read(parameters)
-    cost = Cost(0, moved, 12 * x.elements)
-    return Work(f"aten::{call.name}", "reduction", x.dtype, cost, _shapes([*read, *parameters]))
+    named = named_dtype(call.value(3)) if call.says(3) else None
+    return along(call.value(2), elementwise(call, read, 4, named or read[1].dtype, kind="reduction"))
 
 
 # ---------------------------------------------------------------------------------------------------- lookups
 
 
-def _embedding(call: _Call) -> Work | None:
+def _embedding(call: Call) -> Work | None:
     """Reads the indices and each row they can name once, writes one row per index."""
     both = call.tensors(0, 1)
     if both is None or len(both[0].shape) != 2:
         return None
     (rows, width), indices, size = both[0].shape, both[1], itemsize(both[0].dtype)
     moved = indices.bytes_read + (min(rows, indices.elements) + indices.elements) * width * size
-    return Work("aten::embedding", "other", both[0].dtype, Cost(0, moved), _shapes(both))
+    return Work("aten::embedding", "other", both[0].dtype, Cost(0, moved), shapes_of(both))
 
 
-def _index_select(call: _Call) -> Work | None:
+def _index_select(call: Call) -> Work | None:
     both, dim = call.tensors(0, 2), call.value(1)
     if both is None or not isinstance(dim, int) or not -len(both[0].shape) <= dim < len(both[0].shape):
         return None
@@ -889,33 +734,122 @@ def _index_select(call: _Call) -> Work | None:
         return None
     slice_bytes = x.elements // x.shape[dim] * itemsize(x.dtype)
     moved = indices.bytes_read + (min(x.shape[dim], indices.elements) + indices.elements) * slice_bytes
-    return Work("aten::index_select", "other", x.dtype, Cost(0, moved), _shapes(both))
+    return Work("aten::index_select", "other", x.dtype, Cost(0, moved), shapes_of(both))
 
 
-def _gather(call: _Call) -> Work | None:
+def _gather(call: Call) -> Work | None:
     both = call.tensors(0, 2)
     if both is None:
         return None
     x, indices = both
     moved = indices.bytes_read + (min(x.elements, indices.elements) + indices.elements) * itemsize(x.dtype)
-    return Work("aten::gather", "other", x.dtype, Cost(0, moved), _shapes(both))
+    return Work("aten::gather", "other", x.dtype, Cost(0, moved), shapes_of(both))
+
+
+def _embedding_backward(call: Call) -> Work | None:
+    """Reads gradient [.., width] and indices; adds, in a zeroed gradient, to each row that they can name."""
+    both, rows = call.tensors(0, 1), call.value(2)
+    if both is None or not both[0].shape or type(rows) is not int or rows < 0:
+        return None
+    grad, indices = both
+    touched = min(rows, indices.elements) * grad.shape[-1]
+    cost = Cost(0, bytes_of([grad, indices]) + touched * itemsize(grad.dtype), grad.elements)
+    return Work("aten::embedding_dense_backward", "other", grad.dtype, cost, shapes_of(both))
+
+
+# operator: position of what is written (None: a number), and whether it is added to what is there
+_SCATTERS = {
+    **dict.fromkeys(("scatter", "scatter_"), (3, False)),
+    **dict.fromkeys(("scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"), (3, True)),
+}
+
+
+def _scatter(call: Call) -> Work | None:
+    """Writes, or adds, an element for each index; out of place another operator copies self first."""
+    source_at, adds = _SCATTERS[call.name]
+    both, source = call.tensors(0, 2), call.tensor(source_at)
+    if both is None:
+        return None
+    x, indices = both
+    read = 0
+    if source is not None and source.shape:  # of a larger one only what has an index
+        read = min(source.distinct, indices.elements) * itemsize(source.dtype)
+    touched = min(x.elements, indices.elements) * itemsize(x.dtype)
+    cost = Cost(0, indices.bytes_read + read + (1 + adds) * touched, adds * indices.elements)
+    return Work(f"aten::{call.name}", "other", x.dtype, cost, shapes_of(both))
+
+
+_BY_SLICE = {
+    **dict.fromkeys(("index_add", "index_add_"), True),
+    **dict.fromkeys(("index_copy", "index_copy_", "index_fill", "index_fill_"), False),
+}
+
+
+def _slices(call: Call) -> Work | None:
+    """Writes, or adds, a slice along a dimension for each index; each that can be named is touched once."""
+    adds, both, source, dim = _BY_SLICE[call.name], call.tensors(0, 2), call.tensor(3), call.value(1)
+    if both is None or type(dim) is not int or not -len(both[0].shape) <= dim < len(both[0].shape):
+        return None
+    x, indices = both
+    if x.elements == 0:
+        return None
+    touched = min(x.shape[dim], indices.elements) * (x.elements // x.shape[dim]) * itemsize(x.dtype)
+    moved = indices.bytes_read + bytes_of([source] if source else []) + (1 + adds) * touched
+    cost = Cost(0, moved, source.elements if adds and source else 0)
+    return Work(f"aten::{call.name}", "other", x.dtype, cost, shapes_of(both))
+
+
+def _index(call: Call) -> Work | None:
+    """x[indices], by lists of whole numbers; each element that they can name is read once.
+
+    A trace records nothing of them, for some may be missing in the list, and then nothing follows.
+    """
+    x, found = call.tensor(0), _named(call)
+    if x is None or found is None:
+        return None
+    results, indices = found
+    moved = bytes_of(indices) + (min(x.distinct, results) + results) * itemsize(x.dtype)
+    return Work(f"aten::{call.name}", "other", x.dtype, Cost(0, moved), shapes_of([x, *indices]))
+
+
+def _named(call: Call) -> tuple[int, list[Tensor]] | None:
+    """How many elements the indices name, and they; None for masks, which name as many as they hold."""
+    x, entries = call.tensor(0), call.arguments[1] if len(call.arguments) > 1 else None
+    if x is None or not isinstance(entries, tuple) or len(entries) > len(x.shape):
+        return None
+    indices = [t for t in entries if t is not None]
+    common = broadcast(shapes_of(indices))
+    if not indices or common is None or any(t.dtype in ("bool", "uint8") for t in indices):
+        return None
+    whole = [n for d, n in enumerate(x.shape) if d >= len(entries) or entries[d] is None]
+    return math.prod(common) * math.prod(whole), indices
+
+
+def _index_put(call: Call) -> Work | None:
+    """Writes the values, or adds them, to the places that the indices name.
+
+    Where a trace has nothing of the indices, values of as many dimensions as self, and none of them 1, are
+    taken for one to a place: what is broadcast has fewer. Out of place another operator copies self first.
+    """
+    both, adds, found = call.tensors(0, 2), call.value(3), _named(call)
+    if both is None or not isinstance(adds, bool):
+        return None
+    x, values = both
+    if found is None:
+        if len(call.arguments) < 2 or call.arguments[1] is not None:
+            return None
+        if len(values.shape) < len(x.shape) or 1 in values.shape:
+            return None
+    places, indices = found or (values.elements, [])
+    touched = min(x.elements, places) * itemsize(x.dtype)
+    cost = Cost(0, bytes_of([*indices, values]) + (1 + adds) * touched, adds * places)
+    return Work(f"aten::{call.name}", "other", x.dtype, cost, shapes_of([x, *indices]))
 
 
 # -------------------------------------------------------------------------------------------- matrix products
 
 
-def _product(
-    call: _Call, factors: Sequence[_Tensor], k: int, outputs: int, added: _Tensor | None = None, to: str = ""
-) -> Work:
-    """`outputs` dot products of length k from two factors, plus what is added, written in `to`."""
-    read = [*factors, added] if added else [*factors]
-    dtype = factors[0].dtype
-    cost = Cost(2 * outputs * k, _read(read) + outputs * itemsize(to or dtype), outputs if added else 0)
-    in_order = [t for t in call.arguments if any(t is r for r in read)]
-    return Work(f"aten::{call.name}", "gemm", dtype, cost, _shapes(in_order))
-
-
-def _mm(call: _Call, *, first: int = 0) -> Work | None:
+def _mm(call: Call, *, first: int = 0) -> Work | None:
     """mm, bmm and, with an addend before the factors (`first` = 1), addmm and baddbmm."""
     both = call.tensors(first, first + 1)
     if both is None:
@@ -931,98 +865,86 @@ def _mm(call: _Call, *, first: int = 0) -> Work | None:
         return None
     if first and call.value(3) == 0:  # beta = 0: the addend is not looked at
         added = None
-    return _product(call, both, a.shape[-1], outputs, added)
+    return contraction(call, both, a.shape[-1], outputs, added)
 
 
-def _added_mm(call: _Call) -> Work | None:
+def _added_mm(call: Call) -> Work | None:
     return _mm(call, first=1)
 
 
-def _narrow_mm(call: _Call) -> Work | None:
+def _narrow_mm(call: Call) -> Work | None:
     """_int_mm, which writes int32, and _scaled_mm, whose output dtype is argument 6; 8-bit factors."""
     both = call.tensors(0, 1)
-    to = "int32" if call.name == "_int_mm" else _named_dtype(call.value(6))
+    to = "int32" if call.name == "_int_mm" else named_dtype(call.value(6))
     if both is None or to is None or any(len(t.shape) != 2 for t in both):
         return None
-    (m, k), (rows, n) = _shapes(both)
-    return _product(call, both, k, m * n, to=to) if k == rows else None
+    (m, k), (rows, n) = shapes_of(both)
+    return contraction(call, both, k, m * n, to=to) if k == rows else None
 
 
-def _mv(call: _Call, *, first: int = 0) -> Work | None:
+def _grouped_mm(call: Call) -> Work | None:
+    """Groups of rows, each with a matrix of its own: [m, k] @ [groups, k, n], and the end of each group.
+
+    Also groups of columns, [groups, m, k] @ [k, n], of the contraction, [m, k] @ [k, n] with a result for
+    each, and batches. The groups are taken to cover all of what they divide: no trace records their ends.
+    """
+    both, offsets = call.tensors(0, 1), call.tensor(2)
+    if both is None or any(len(t.shape) not in (2, 3) for t in both):
+        return None
+    a, b = shapes_of(both)
+    batched = len(a) == len(b) == 3
+    if a[-1] != b[-2] or (batched and a[0] != b[0]) or (offsets is None) != batched:
+        return None
+    outputs, to = a[-2] * b[-1] * (a[0] if batched else 1), call.value(4)
+    dtype = named_dtype(to) if to is not None else both[0].dtype
+    if dtype is None:
+        return None
+    work = contraction(call, both, a[-1], outputs, to=dtype)
+    more = offsets.elements - 1 if len(a) == len(b) == 2 else 0
+    return replace(work, cost=work.cost + Cost(0, max(0, more) * outputs * itemsize(dtype)))
+
+
+def _mv(call: Call, *, first: int = 0) -> Work | None:
     both = call.tensors(first, first + 1)
     if both is None or len(both[0].shape) != 2 or both[1].shape != both[0].shape[1:]:
         return None
     m, k = both[0].shape
     added = call.tensor(0) if first and call.value(3) != 0 else None  # beta = 0: nothing is added
-    return _product(call, both, k, m, added)
+    return contraction(call, both, k, m, added)
 
 
-def _addmv(call: _Call) -> Work | None:
+def _addmv(call: Call) -> Work | None:
     return _mv(call, first=1)
 
 
-def _dot(call: _Call) -> Work | None:
+def _dot(call: Call) -> Work | None:
     both = call.tensors(0, 1)
     if both is None or len(both[0].shape) != 1 or both[0].shape != both[1].shape:
         return None
-    return _product(call, both, both[0].elements, 1)
+    return contraction(call, both, both[0].elements, 1)
 
 
-def _matmul(call: _Call) -> Work | None:
+def _matmul(call: Call) -> Work | None:
     """torch.matmul: a 1-D factor is a row or a column, leading dimensions broadcast."""
     both = call.tensors(0, 1)
     if both is None or not both[0].shape or not both[1].shape:
         return None
-    a, b = _shapes(both)
+    a, b = shapes_of(both)
     rows = (1, *a) if len(a) == 1 else a
     columns = (*b, 1) if len(b) == 1 else b
-    batch = _broadcast([rows[:-2], columns[:-2]])
+    batch = broadcast([rows[:-2], columns[:-2]])
     if batch is None or rows[-1] != columns[-2]:
         return None
-    return _product(call, both, rows[-1], math.prod(batch) * rows[-2] * columns[-1])
+    return contraction(call, both, rows[-1], math.prod(batch) * rows[-2] * columns[-1])
 
 
-def _linear(call: _Call) -> Work | None:
+def _linear(call: Call) -> Work | None:
     """linear(x [.., in], weight [out, in], bias [out]?) as one product; a trace also has its mm or addmm."""
     both = call.tensors(0, 1)
     if both is None or len(both[1].shape) != 2:
         return None
-    x, (columns, k) = _shapes(both)
-    return _product(call, both, k, math.prod(x[:-1]) * columns, call.tensor(2)) if x[-1:] == (k,) else None
-
-
-# operator: positions of bias, stride, padding, dilation, transposed (None: it has no such argument)
-_CONVOLUTIONS = {
-    **dict.fromkeys(("convolution", "_convolution"), (2, 3, 4, 5, 6)),
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), (2, 3, 4, 5, None)),
-    "cudnn_convolution": (None, 3, 2, 4, None),
-    "mkldnn_convolution": (2, 4, 3, 5, None),
-}
-
-
-def _convolution(call: _Call) -> Work | None:
-    """Direct convolution, 2·(in channels / groups)·kernel FLOPs an output; not the transposed ones."""
-    bias_at, stride_at, padding_at, dilation_at, transposed_at = _CONVOLUTIONS[call.name]
-    both = call.tensors(0, 1)
-    if both is None or (transposed_at and call.value(transposed_at) is not False):
-        return None
-    x, weight = _shapes(both)  # [batch, in, *space] and [out, in / groups, *kernel]
-    settings = [_per_dimension(call.value(p), len(weight) - 2) for p in (stride_at, padding_at, dilation_at)]
-    if len(weight) < 3 or len(x) != len(weight) or None in settings or min(settings[0]) < 1:
-        return None
-    sizes = zip(x[2:], weight[2:], *settings, strict=True)
-    space = [(n + 2 * pad - dil * (kernel - 1) - 1) // step + 1 for n, kernel, step, pad, dil in sizes]
-    if not all(0 <= n < 2**63 for n in space):
-        return None
-    outputs = x[0] * weight[0] * math.prod(space)
-    return _product(call, both, math.prod(weight[1:]), outputs, call.tensor(bias_at) if bias_at else None)
-
-
-def _per_dimension(value: object, space: int) -> tuple[int, ...] | None:
-    values = [value] * space if isinstance(value, int) else value
-    if not isinstance(values, (list, tuple)) or not all(isinstance(v, int) for v in values):
-        return None
-    return tuple(values) * space if len(values) == 1 else tuple(values) if len(values) == space else None
+    x, (columns, k) = shapes_of(both)
+    return contraction(call, both, k, math.prod(x[:-1]) * columns, call.tensor(2)) if x[-1:] == (k,) else None
 
 
 # -------------------------------------------------------------------------------------------------- attention
@@ -1053,7 +975,7 @@ _ATTENTION_BACKWARD = {
 }
 
 
-def _attention_call(call: _Call) -> Work | None:
+def _attention_call(call: Call) -> Work | None:
     mask_at, causal_at, heads_first = _ATTENTION[call.name]
     qkv = call.tensors(0, 1, 2)
     if qkv is None or not _fits(qkv, heads_first):
@@ -1068,9 +990,9 @@ def _attention_call(call: _Call) -> Work | None:
     return _attention(f"aten::{call.name}", qkv[0].dtype, shapes, causal=causal, extra_bytes=extra)
 
 
-def _fits(qkv: Sequence[_Tensor], heads_first: bool) -> bool:
+def _fits(qkv: Sequence[Tensor], heads_first: bool) -> bool:
     """Same rank, batch and widths; packed sequences (3-D, lengths kept elsewhere) are not covered."""
-    q, k, v = _shapes(qkv)
+    q, k, v = shapes_of(qkv)
     if not len(q) == len(k) == len(v) == 4:
         return heads_first and len(q) == len(k) == len(v) == 3 and q[0] == k[0] == v[0] and q[2] == k[2]
     return q[0] == k[0] == v[0] and q[3] == k[3] and k[1:3] == v[1:3]
@@ -1080,43 +1002,46 @@ def _swapped(shape: Shape) -> Shape:
     return (shape[0], shape[2], shape[1], shape[3])  # [B, L, H, D] -> [B, H, L, D]
 
 
-def _attention_backward(call: _Call) -> Work | None:
+def _attention_backward(call: Call) -> Work | None:
     mask_at, causal_at, heads_first = _ATTENTION_BACKWARD[call.name]
     grad, qkv = call.tensor(0), call.tensors(1, 2, 3)
     if grad is None or qkv is None or not _fits(qkv, heads_first):
         return None
     shapes = [t.shape if heads_first else _swapped(t.shape) for t in qkv]
     mask = call.tensor(mask_at) if mask_at is not None else None
-    read = grad.bytes_read + _read(qkv) + (mask.bytes_read if mask else 0)
+    read = grad.bytes_read + bytes_of(qkv) + (mask.bytes_read if mask else 0)
     causal = call.value(causal_at) in (True, 1, 2)  # as above
     return _attention_gradients(f"aten::{call.name}", qkv[0].dtype, shapes, causal=causal, read_bytes=read)
 
 
-_PRODUCTS = (_mm, _added_mm, _matmul, _linear, _dot, _mv, _addmv, _narrow_mm)
+_PRODUCTS = (_mm, _added_mm, _matmul, _linear, _dot, _mv, _addmv, _narrow_mm, _grouped_mm)
 _RULES = {
+    **cost_layers.RULES,
     **dict.fromkeys(("mm", "bmm"), _mm),
     **dict.fromkeys(("addmm", "addmm_", "baddbmm", "baddbmm_", "_addmm_activation"), _added_mm),
     "matmul": _matmul, "linear": _linear, "dot": _dot, "vdot": _dot,
     "mv": _mv, "addmv": _addmv, "addmv_": _addmv,
-    "_int_mm": _narrow_mm, "_scaled_mm": _narrow_mm,
-    **dict.fromkeys(_CONVOLUTIONS, _convolution),
+    "_int_mm": _narrow_mm, "_scaled_mm": _narrow_mm, "_grouped_mm": _grouped_mm,
     **dict.fromkeys(_ATTENTION, _attention_call),
     **dict.fromkeys(_ATTENTION_BACKWARD, _attention_backward),
     "where": _where, "masked_fill": _masked_fill, "masked_fill_": _masked_fill,
-    "dropout": _dropout, "native_dropout": _dropout,
+    **dict.fromkeys(("dropout", "native_dropout", "_fused_dropout"), _dropout),
+    "glu": _glu, "_prelu_kernel_backward": _two_gradients,
     **dict.fromkeys(("fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_"), _fill),
+    "exponential_": _fill,
+    "arange": _arange, "_local_scalar_dense": _to_host,
     "copy_": _copy_into, "_to_copy": _to_copy, "contiguous": _contiguous,
-    **dict.fromkeys(("clone", "flip", "roll"), _copy_of),
+    **dict.fromkeys(("clone", "flip", "roll", "pixel_shuffle", "pixel_unshuffle"), _copy_of),
     "cat": _cat,
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(("softmax", "_softmax", "_safe_softmax", "log_softmax", "_log_softmax"), _softmax),
     "_masked_softmax": _masked_softmax, "_transform_bias_rescale_qkv": _rescaled,
-    "cumsum": _cumulative, "cumprod": _cumulative,
+    "cumsum": _cumulative, "cumprod": _cumulative, "_logcumsumexp": _cumulative,
+    "topk": _topk, "sort": _sort, "histc": _histogram,
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax_backward),
-    "native_layer_norm": lambda call: _norm(call, operations=8, statistics=2),
-    "layer_norm": lambda call: _norm(call, operations=8, statistics=0),
-    "_fused_rms_norm": lambda call: _norm(call, operations=4, statistics=1),
-    "rms_norm": lambda call: _norm(call, operations=4, statistics=0),
-    "native_layer_norm_backward": _layer_norm_backward,
-    "embedding": _embedding, "index_select": _index_select, "gather": _gather,
+    "embedding": _embedding, "embedding_dense_backward": _embedding_backward,
+    "index_select": _index_select, "gather": _gather, "index": _index, "_unsafe_index": _index,
+    **dict.fromkeys(_SCATTERS, _scatter), **dict.fromkeys(_BY_SLICE, _slices),
+    **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"), _index_put),
+    "_amp_foreach_non_finite_check_and_unscale_": _unscale,
 }  # fmt: skip

@@ -22,7 +22,7 @@ from tutorial_lib import cost, predict, timeline, units
 from tutorial_lib import hardware as machines
 from tutorial_lib.cost import Work
 from tutorial_lib.hardware import Hardware
-from tutorial_lib.kernel_names import decode
+from tutorial_lib.kernel_names import decode, list_dtypes
 from tutorial_lib.kernel_time import Ran, Tensor, tensors
 from tutorial_lib.predict import WorkTime
 from tutorial_lib.trace import GPU_WORK, Trace
@@ -233,6 +233,7 @@ def _costed(
         above = parents.reindex(levels[-1]).fillna(-1).to_numpy(dtype=np.int64)
         levels.append(above)
     works = _works(trace, np.unique(np.concatenate(levels)) if len(unique) else unique)
+    works |= _works_of_lists(trace, items, unique) if climb else {}
     costed = np.array([row for row, work in works.items() if work is not None], dtype=np.int64)
     has = [np.isin(level, costed) for level in levels]
     owner, settled = unique.copy(), has[0].copy()
@@ -259,6 +260,20 @@ def _works(trace: Trace, rows: np.ndarray) -> dict[int, Work | None]:
     known: dict[object, Work | None] = {}  # calls of different numbers may be equal
     works = [_known_work(known, one) for one in called.itertuples(index=False, name=None)]
     return dict(zip(rows.tolist(), map(works.__getitem__, call.tolist()), strict=True))
+
+
+def _works_of_lists(trace: Trace, items: pd.DataFrame, rows: np.ndarray) -> dict[int, Work | None]:
+    """The cost of operators on lists of tensors: of these a trace has shapes, and kernels' names the dtype."""
+    dtypes = trace.events["dtypes"].loc[rows]
+    first, which = distinct(timeline.numbers_of(trace, "dtypes", dtypes.index))
+    lists = np.array([isinstance(d, tuple) and "TensorList" in d for d in dtypes.iloc[first]], dtype=bool)[which]
+    launched = items[items["operator_row"].isin(rows[lists])].groupby("operator_row", sort=False)["name"].agg(tuple)
+    called = trace.events.loc[launched.index.astype(np.int64), list(_CALLED)]
+    known: dict[object, Work | None] = {}
+    return {
+        row: _known_work(known, (name, shapes, list_dtypes(dtypes, shapes, names), *rest))
+        for names, (row, name, shapes, dtypes, *rest) in zip(launched, called.itertuples(name=None), strict=True)
+    }
 
 
 def distinct(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

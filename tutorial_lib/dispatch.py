@@ -128,7 +128,7 @@ def predict_call(fn: Callable, /, *inputs: object, on: Hardware | str, **named: 
     on = hardware.find(on) if isinstance(on, str) else on
     watch = _watch(fn, inputs, named, on)
     items = _work(watch, on)
-    names = tuple(name for call in watch.calls if call.works for name in _names(call))
+    names = tuple(name for call in watch.calls if call.works for name in _names(call, on.kind))
     launches = len(items) if on.kind == "cuda" else None
     return predict.predict(items, on, operators=names, launches=launches, notes=watch.notes)
 
@@ -203,8 +203,12 @@ def _beta(call: Call) -> float:
 # ---------------------------------------------------------------------- what a device does inside an operator
 
 
-def _names(call: Call) -> list[str]:
-    return [call.operator] if call.known is None else [item.operator for item in call.known]
+def _names(call: Call, kind: str) -> list[str]:
+    """What a trace shows of it on this device: batch norm is cuDNN's, MIOpen's or PyTorch's own on a GPU."""
+    if call.known is not None:
+        return [item.operator for item in call.known]
+    own = call.operator == "aten::native_batch_norm" and kind == "cuda"
+    return ["aten::_batch_norm_impl_index" if own else call.operator]
 
 
 def _items(call: Call, kind: str) -> list[Work]:
@@ -285,13 +289,59 @@ def _beneath(call: Call, kind: str) -> list[Call]:
     if call.operator == "aten::mean" and kind == "cpu":
         divided = _plain("aten::div_", call.output, concrete=("", "1"))
         return [replace(call, operator="aten::sum"), divided]
-    if call.operator == "aten::relu":
-        return [_clamped(_layout_of(call, 0))]
+    if call.operator in ("aten::relu", "aten::relu_"):
+        return [_clamped(_layout_of(call, 0), "_" if call.operator.endswith("_") else "")]
+    if call.operator in _ZEROED or (kind == "cpu" and call.operator in _ZEROED_ON_A_CPU):
+        return [_plain("aten::zero_", call.output), call]
+    if call.operator in ("aten::index_put", "aten::index_put_"):
+        put = replace(call, operator="aten::_index_put_impl_")
+        return [*_copied(call), put] if call.operator == "aten::index_put" else [put]
+    if call.operator in _COPIED:
+        return [*_copied(call), call]
+    if call.operator in _LOSSES:
+        return [call, *_reduced(call, kind)]
     return [call]
 
 
 def _clamped(x: Layout, in_place: str = "") -> Call:
     return _plain(f"aten::clamp_min{in_place}", x, concrete=("", "0"))
+
+
+def _aten(names: str) -> frozenset[str]:
+    return frozenset(f"aten::{name}" for name in names.split())
+
+
+# Gradients that are zeroed before something is added to them: on all devices, and on a CPU besides.
+_ZEROED = _aten(
+    "embedding_dense_backward nll_loss_backward nll_loss2d_backward max_pool2d_with_indices_backward "
+    "max_pool3d_with_indices_backward adaptive_max_pool2d_backward adaptive_max_pool3d_backward "
+    "upsample_linear1d_backward upsample_bilinear2d_backward upsample_trilinear3d_backward "
+    "upsample_bicubic2d_backward"
+)
+_ZEROED_ON_A_CPU = _aten(
+    "avg_pool2d_backward avg_pool3d_backward _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward "
+    "upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward"
+)
+# These write into a copy of their first argument.
+_COPIED = _aten("scatter scatter_add")
+# Losses of each element, and where their reduction stands: 0 none, 1 mean, 2 sum.
+_LOSSES = {
+    "aten::mse_loss": 2, "aten::smooth_l1_loss": 2, "aten::huber_loss": 2, "aten::binary_cross_entropy": 3,
+}  # fmt: skip
+
+
+def _copied(call: Call) -> list[Call]:
+    return [_plain("aten::copy_", call.output, _layout_of(call, 0))]
+
+
+def _reduced(call: Call, kind: str) -> list[Call]:
+    """The mean or the sum over the losses of all elements."""
+    reduction = call.concrete[_LOSSES[call.operator]]
+    if reduction == "0":
+        return []
+    losses = max(_layout_of(call, 0), _layout_of(call, 1), key=lambda layout: math.prod(layout.shape))
+    whole = _plain("aten::mean" if reduction == "1" else "aten::sum", losses, concrete=("", ""))
+    return _beneath(replace(whole, output=call.output), kind)
 
 
 _NUMBER = Layout((), "Scalar", ())

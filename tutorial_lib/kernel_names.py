@@ -14,7 +14,7 @@ FlashAttention, FlashInfer, DeepGEMM and Composable Kernel, NCCL's generator.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -102,6 +102,36 @@ def _bare(text: str) -> str:
             break
         text = text[: end.start()].rstrip(_QUOTES)
     return text
+
+
+def list_dtypes(dtypes: Sequence, shapes: Sequence, names: Iterable[str]) -> tuple:
+    """An operator's recorded dtypes, with "TensorList" replaced where a kernel names the dtype in its lists.
+
+    `shapes` are the recorded ones, one entry an argument as in `dtypes`; `names` are the operator's kernels.
+    torch.cat and the operators on lists (foreach, fused optimizers) have such kernels. A copy knows no more
+    than the size of an element: the dtype named then is one of that size.
+    """
+    found = next((dtype for name in names if (dtype := _list_dtype(name))), None)
+    lists = (bool(shape) and isinstance(shape[0], (list, tuple)) for shape in shapes)
+    return tuple(
+        found if listed and found and dtype == "TensorList" else dtype
+        for dtype, listed in zip(dtypes, lists, strict=True)
+    )
+
+
+_LIST = re.compile(
+    r"(?:CatArrayBatchedCopy\w*|multi_tensor_apply_kernel<.{0,200}?\b(?!Copy)\w+Functor)"
+    r"<(?:at::native::\(anonymous namespace\)::OpaqueType<(\d+)u?>|([\w:]+))[,>]"
+)
+_OF_SIZE = {"1": "uint8", "2": "float16", "4": "float32", "8": "int64", "16": "complex128"}
+
+
+def _list_dtype(name: str) -> str | None:
+    said = _LIST.search(name[:LIMIT])
+    try:
+        return said and (_OF_SIZE.get(said[1]) if said[1] else units.dtype_name(said[2]))
+    except ValueError:
+        return None
 
 
 # One line of prose

@@ -188,7 +188,8 @@ def _sizes(work: Work) -> tuple[int, int, int, int]:
     if "conv" in name and len(shapes) >= 2:  # an implicit product: [batch · space, in · kernel] @ [that, out]
         n, k = shapes[1][0], math.prod(shapes[1][1:])
         return 1, max(1, work.flops // (2 * n * k)), n, k
-    if name in ("matmul", "_scaled_mm", "_int_mm") and min(map(len, shapes[:2]), default=0) >= 2:
+    plain = ("matmul", "_scaled_mm", "_int_mm", "_grouped_mm")
+    if name in plain and min(map(len, shapes[:2]), default=0) >= 2:
         n, k = shapes[1][-1], shapes[1][-2]
         m = shapes[0][-2]
         return max(1, work.flops // (2 * m * n * k)), m, n, k
@@ -248,7 +249,8 @@ def of_name(name: str, capability: tuple[int, int]) -> Kernel | None:
         return None
     tile = (*said.tile[:2], said.tile[2] if len(said.tile) > 2 else 32)
     aligned = said.alignment or (int(m[1]) if (m := re.search(r"_align(\d)", name)) else 8)
-    old = bool(_GENERATION.get(capability)) and not re.search(_GENERATION[capability], name)
+    generation = _GENERATION.get(capability)
+    old = generation is not None and not re.search(generation, name, re.IGNORECASE)  # CUTLASS writes Sm100
     kernel = Kernel("tensor", tile, SPLITS[1:] if said.split_k else (1,), aligned, old)
     if "wmma" in name:
         return replace(kernel, path="warp")
@@ -268,7 +270,8 @@ def ran_kernel(ran: Iterable[Ran], what: Problem, on: Hardware) -> Kernel | None
     summed = any("splitK" in name for name in helpers)
     shared = any(name.startswith("Memset") for name in helpers) or "Cijk_" in ran[read.index(products[0])].name
     splits = SPLITS[1:] if summed else SPLITS if shared else products[0].splits
-    splits = _split_of(ran[read.index(products[0])], products[0], what) or splits
+    if family(on) != "cdna3":  # AMD's grids count threads
+        splits = _split_of(ran[read.index(products[0])], products[0], what) or splits
     passes = sum("elementwise" in name or "epilogue" in name for name in helpers)
     others = len(helpers) + len(products) - 1
     return replace(products[0], splits=splits, helpers=others, output_passes=passes)

@@ -472,8 +472,10 @@ WRAPPERS = _aten(
 )
 # These compute in their own code, whatever other operators prepare for it, except a product that is made of
 # products: a CPU without batched ones in half precision runs an addmm_ for each matrix inside its baddbmm.
-_PRODUCTS = _aten("mm addmm addmm_ bmm baddbmm baddbmm_ addmv addmv_")
-_ALWAYS_WORK = _PRODUCTS | _aten("var std")
+_PRODUCTS = _aten("mm addmm addmm_ _addmm_activation bmm baddbmm baddbmm_ addmv addmv_")
+_ALWAYS_WORK = _PRODUCTS | _aten(
+    "var std mse_loss smooth_l1_loss huber_loss mkldnn_rnn_layer mkldnn_rnn_layer_backward"
+)
 # These write memory without computing. They may prepare the output or the input of an operator that then
 # works as well.
 _WRITES = _aten("copy_ fill_ zero_ arange")

@@ -390,6 +390,8 @@ def _costs(called: pd.Series, items: pd.DataFrame, operators: pd.DataFrame) -> l
     if (copies["parent"] == called.name).any():
         addend = "dispatched"
     described = {column: called[column] for column in ("shapes", "dtypes", "strides", "concrete")}
+    if described["dtypes"] and "TensorList" in described["dtypes"]:  # the kernels' names may say of what dtype
+        described["dtypes"] = kernel_names.list_dtypes(called["dtypes"], called["shapes"], items["name"])
     return cost.items_of(called["name"], **described, addend=addend) or [None]
 
 
