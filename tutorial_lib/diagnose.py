@@ -751,7 +751,7 @@ def _judged(found: Case, group, operator, ran: Sequence[Ran]) -> dict[str, objec
     work, times = _as_run(found.works.get(group.row), [kernel.name for kernel in ran]), found.repeats
     row = dict.fromkeys(COLUMNS) | {
         "operator": operator.name, "shapes": shapes_text(operator.shapes), "module": group.module,
-        "dtype": work.dtype if work else dtype_of(operator.dtypes), "kernel": group.kernel,
+        "dtype": _dtype(work, operator.dtypes, group.kernel), "kernel": group.kernel,
         "count": group.count / times, "total_us": group.total_us / times, "median_us": group.median_us,
         "idle_us": group.idle_us / times,
     }  # fmt: skip
@@ -770,6 +770,13 @@ def _judged(found: Case, group, operator, ran: Sequence[Ran]) -> dict[str, objec
             "position": _position(group.median_us, time),
             "peak_share": time.limit_us / group.median_us if group.median_us else None}  # fmt: skip
     return row | _reasoned(row, time, found.card)
+
+
+def _dtype(work: Work | None, dtypes: object, kernel: str) -> str | None:
+    """The dtype to show: of lists only what the kernel says, since their work may know no more than its size."""
+    if work is None:
+        return dtype_of(dtypes)
+    return decode(kernel).dtype if isinstance(dtypes, tuple) and "TensorList" in dtypes else work.dtype
 
 
 def _inputs(operator) -> tuple[Tensor, ...]:

@@ -378,14 +378,15 @@ class _Phase(msgspec.Struct):
 _NO_ARGS = _Args()
 _LEFT_OUT = (_MISSING, _NULL, None)  # what stands for an argument that the file does not have
 _TEXTS = ("module_hierarchy",)
-_LISTS = ("shapes", "dtypes", "strides", "concrete", "grid", "block")
+_OF_CALL = ("shapes", "dtypes", "strides", "concrete")
+_LISTS = (*_OF_CALL, "grid", "block")
 _OF_DEVICE = (
     "external_id_2021", "device", "stream", "bytes", "grid", "block", "registers", "shared_memory",
     "occupancy_percent",
 )  # fmt: skip
 _ARGUMENTS = {  # which kinds of event can have them: only those are asked, which halves the time
     tuple(kind for kind in KINDS if kind != "python"): ("external_id", "correlation"),
-    ("operator",): ("shapes", "dtypes", "strides", "concrete", "module_hierarchy"),
+    ("operator",): ("call", "module_hierarchy"),
     ("python",): ("python_id", "python_parent_id"),
     ("runtime", "driver"): _OF_DEVICE,
     ("kernel", "memcpy", "memset", "gpu_annotation", "overhead", "sync", "other"): _OF_DEVICE,
@@ -709,19 +710,11 @@ def _events(source: _Source, notes: list[str]) -> tuple[pd.DataFrame, dict[str, 
     """The table of all timed events among the entries of "traceEvents", and its numbered columns."""
     import numpy as np
 
-    path = source.path
-    columns: dict[str, list[np.ndarray]] = defaultdict(list)
-    arguments: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
-    texts, lists = {name: _Texts() for name in ("name", "pid", "thread")}, _Lists(source.repairs)
-    count, recorded = 0, False
+    path, read, recorded = source.path, _Read(_Lists(source.repairs)), False
     for entries, text in _batches(source):
-        batch, start_ns = _timed(entries, text)
-        recorded = recorded or any(event.cat != "Trace" for event in batch)
-        for name, values in _columns(batch, start_ns, texts).items():
-            columns[name].append(values)
-        for name, rows, values in _arguments(batch, columns["kind"][-1], lists):
-            arguments[name].append((rows + count, values))
-        count += len(batch)
+        events, start_ns = _timed(entries, text)
+        recorded = recorded or any(event.cat != "Trace" for event in events)
+        read.add(events, start_ns)
     if source.entries and len(source.lost.entries) == source.entries:
         raise TraceError(
             f"{path}: is JSON but no trace, none of its entries is an event; give a profiler's trace"
@@ -733,10 +726,9 @@ def _events(source: _Source, notes: list[str]) -> tuple[pd.DataFrame, dict[str, 
             f"{path}: holds no events, the profiler recorded nothing; call prof.step() once per step until "
             "the schedule's wait + warmup + active steps are over, or profile without a schedule"
         )
-    if not len(dated := _dated(np.concatenate(columns["start_ns"]), notes)):
+    if not len(dated := _dated(np.concatenate(read.columns["start_ns"]), notes)):
         raise TraceError(f"{path}: none of its events has a start time (ts); record again")
-    values = {name: of.values for name, of in texts.items()} | dict.fromkeys(_LISTS, lists.values)
-    return _table(columns, arguments, values, dated, notes)
+    return _table(read, dated, notes)
 
 
 def _timed(entries: list[Any], text: bytes) -> tuple[list[_Event], np.ndarray]:
@@ -784,8 +776,9 @@ def _digits_ns(entry: msgspec.Raw) -> int:
 # -------------------------------------------------------------------------------- events to a table
 
 
-# The same few texts and lists come thousands of times in a trace: each is made once, and a column holds their
-# numbers until the table is made.
+# The same few texts and lists come thousands of times in a trace: each is made once, and until the table is made
+# numbers stand for them. So they do for what comes together: an event's category, name and lane, and an
+# operator's arguments.
 
 
 class _Texts(dict):
@@ -799,6 +792,20 @@ class _Texts(dict):
         if number == len(self.values):
             self.values.append(text)
         return self.setdefault(value, number)
+
+
+class _Heads(dict):
+    """Category, name, pid and tid; `parts` has the numbers of the last three in `texts`."""
+
+    def __init__(self) -> None:
+        self.texts = {name: _Texts() for name in ("name", "pid", "thread")}
+        self.kinds = bytearray()  # places in `KINDS`
+        self.parts: list[tuple[int, ...]] = []
+
+    def __missing__(self, head: tuple) -> int:
+        self.kinds.append(_kind(*head[:3]))
+        self.parts.append(tuple(of[value] for of, value in zip(self.texts.values(), head[1:], strict=True)))
+        return self.setdefault(head, len(self.parts) - 1)
 
 
 class _Lists(dict):
@@ -818,6 +825,18 @@ class _Lists(dict):
         return self.setdefault(text, len(self.values) - 1)
 
 
+class _Calls(dict):
+    """The texts of an operator's lists, joined by zero bytes; `parts` has their numbers."""
+
+    def __init__(self, lists: _Lists) -> None:
+        self.lists = lists
+        self.parts: list[tuple[int, ...]] = []
+
+    def __missing__(self, texts: bytes) -> int:
+        self.parts.append(tuple(self.lists[text] for text in texts.split(b"\0")))
+        return self.setdefault(texts, len(self.parts) - 1)
+
+
 _NONE = -1  # the number of what is not there
 
 
@@ -832,44 +851,47 @@ def _tuples(value: list[Any]) -> tuple:
     return tuple(_tuples(entry) if isinstance(entry, list) else entry for entry in value)
 
 
-def _columns(
-    events: list[_Event], start_ns: np.ndarray, texts: dict[str, _Texts]
-) -> dict[str, np.ndarray]:
-    """What every event has; of texts their numbers."""
-    import numpy as np
+class _Read:
+    """The events read so far, as columns in pieces: `columns` of all, `arguments` with the rows that have them."""
 
-    name, pid, thread = texts.values()
-    return {
-        "name": np.array([name[event.name] for event in events], dtype=np.int32),
-        "kind": np.array(_kinds(events), dtype=np.int8),
-        "start_ns": start_ns,
-        "duration_us": _times_us([event.dur for event in events]),
-        "pid": np.array([pid[event.pid] for event in events], dtype=np.int32),
-        "thread": np.array([thread[event.tid] for event in events], dtype=np.int32),
-    }
+    def __init__(self, lists: _Lists) -> None:
+        self.heads, self.lists, self.calls = _Heads(), lists, _Calls(lists)
+        self.columns: dict[str, list[np.ndarray]] = defaultdict(list)
+        self.arguments: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
+        self.count = 0
 
+    def add(self, events: list[_Event], start_ns: np.ndarray) -> None:
+        import numpy as np
 
-def _arguments(
-    events: list[_Event], kinds: np.ndarray, lists: _Lists
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """What some events have: name, rows that can have it, and a value for each of those rows."""
-    import numpy as np
+        heads = self.heads
+        head = np.array([heads[e.cat, e.name, e.pid, e.tid] for e in events], dtype=np.int32)
+        self.columns["head"].append(head)
+        self.columns["start_ns"].append(start_ns)
+        self.columns["duration_us"].append(_times_us([event.dur for event in events]))
+        args = [event.args or _NO_ARGS for event in events]
+        kinds = np.frombuffer(heads.kinds, dtype=np.int8)[head]
+        for having, names in _ARGUMENTS.items():
+            rows = np.flatnonzero(np.array([kind in having for kind in KINDS])[kinds])
+            asked = [args[row] for row in rows.tolist()]
+            for name in names if asked else ():
+                if (values := self._values(name, asked)) is not None:
+                    self.arguments[name].append((rows + self.count, values))
+        self.count += len(events)
 
-    args = [event.args or _NO_ARGS for event in events]
-    for having, names in _ARGUMENTS.items():
-        rows = np.flatnonzero(np.array([kind in having for kind in KINDS])[kinds])
-        asked = [args[row] for row in rows.tolist()]
-        for name in names:
-            values = list(map(attrgetter(name), asked))
-            if not values or (values[0] in _LEFT_OUT and values.count(values[0]) == len(values)):
-                continue
-            if name in _TEXTS:
-                yield name, rows, np.fromiter(values, dtype=object, count=len(rows))
-            elif name in _LISTS:
-                numbers = [lists[text] for text in _bytes(values)]
-                yield name, rows, np.array(numbers, dtype=np.int32)
-            else:
-                yield name, rows, _integers(values)
+    def _values(self, name: str, asked: list[_Args]) -> np.ndarray | None:
+        """What each of them has under this name, None if none has anything."""
+        import numpy as np
+
+        if name == "call":
+            return np.array([self.calls[texts] for texts in _texts_of_calls(asked)], dtype=np.int32)
+        values = list(map(attrgetter(name), asked))
+        if values[0] in _LEFT_OUT and values.count(values[0]) == len(values):
+            return None
+        if name in _TEXTS:
+            return np.fromiter(values, dtype=object, count=len(values))
+        if name in _LISTS:
+            return np.array([self.lists[text] for text in _bytes(values)], dtype=np.int32)
+        return _integers(values)
 
 
 def _bytes(values: list[msgspec.Raw]) -> list[bytes]:
@@ -878,29 +900,31 @@ def _bytes(values: list[msgspec.Raw]) -> list[bytes]:
     return texts if len(texts) == len(values) else list(map(bytes, values))
 
 
-def _kinds(events: list[_Event]) -> list[int]:
-    """The place of each event's kind in `KINDS`."""
-    kinds = [_PLACE[event.cat] for event in events]
-    if _UNCERTAIN in kinds:
-        pairs = zip(events, kinds, strict=True)
-        kinds = [_place_by_name(event) if kind == _UNCERTAIN else kind for event, kind in pairs]
-    return kinds
+_AND, _NEXT = b"\0", b"\1"  # JSON has neither; where a text of a broken file has one, it is mended like any other
+_NEITHER = bytes([2, 2, *range(2, 256)])
 
 
-def _place_by_name(event: _Event) -> int:
-    if event.cat is None:  # prof.events().export_chrome_trace writes no categories, but this pid
-        return KINDS.index("operator" if event.pid == "CPU functions" else "other")
-    return KINDS.index("annotation" if _ANNOTATION.match(event.name or "") else "operator")
+def _texts_of_calls(asked: list[_Args]) -> list[bytes]:
+    """For each operator the texts of `_OF_CALL`, joined by zero bytes; made as in `_bytes`."""
+    parts = [
+        part
+        for a in asked
+        for part in (a.shapes, _AND, a.dtypes, _AND, a.strides, _AND, a.concrete, _NEXT)
+    ]
+    whole = b"".join(parts[:-1])
+    if whole.count(_NEXT) == len(asked) - 1 and whole.count(_AND) == 3 * len(asked):
+        return whole.split(_NEXT)
+    lists = ((a.shapes, a.dtypes, a.strides, a.concrete) for a in asked)
+    return [_AND.join(bytes(raw).translate(_NEITHER) for raw in four) for four in lists]
 
 
-class _Places(dict):
-    def __missing__(self, category: str) -> int:
-        return KINDS.index(_KIND_OF_CATEGORY.get(category.lower(), "other"))
-
-
-_UNCERTAIN = -1
-_PLACE = _Places({category: KINDS.index(kind) for category, kind in _KIND_OF_CATEGORY.items()})
-_PLACE |= {"Operator": _UNCERTAIN, None: _UNCERTAIN}
+def _kind(category: str | None, name: str | None, pid: int | str | None) -> int:
+    """The place of the kind in `KINDS`."""
+    if category is None:  # prof.events().export_chrome_trace writes no categories, but this pid
+        return KINDS.index("operator" if pid == "CPU functions" else "other")
+    if category == "Operator":
+        return KINDS.index("annotation" if _ANNOTATION.match(name or "") else "operator")
+    return KINDS.index(_KIND_OF_CATEGORY.get(category) or _KIND_OF_CATEGORY.get(category.lower(), "other"))
 
 
 def _integers(values: list[Any]) -> np.ndarray:
@@ -923,36 +947,33 @@ def _integer(value: Any) -> int | None:
 
 
 def _table(
-    columns: dict[str, list[np.ndarray]],
-    arguments: dict[str, list[tuple[np.ndarray, np.ndarray]]],
-    values: dict[str, list[Any]],
-    dated: np.ndarray,
-    notes: list[str],
+    read: _Read, dated: np.ndarray, notes: list[str]
 ) -> tuple[pd.DataFrame, dict[str, _Numbered]]:
-    """One table in time order; of two events that start together the longer one is first.
-
-    `values` are what the numbers in some columns stand for.
-    """
+    """One table in time order; of two events that start together the longer one is first."""
     import numpy as np
     import pandas as pd
 
-    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
-    unfinished = ~(whole["duration_us"] >= 0)
-    whole["duration_us"][unfinished] = 0.0
-    _tell_unfinished([values["name"][n] for n in whole["name"][dated[unfinished[dated]]]], notes)
-    order = dated[_in_time(whole["start_ns"][dated], whole["duration_us"][dated])]
-    table: dict[str, Any] = {name: of[order] for name, of in whole.items()}
-    table["start_us"] = (table["start_ns"] - table["start_ns"][0]) / 1000
-    place = np.full(len(whole["name"]), -1)
+    head, start_ns, duration_us = (np.concatenate(read.columns[c]) for c in ("head", "start_ns", "duration_us"))
+    unfinished = ~(duration_us >= 0)
+    duration_us[unfinished] = 0.0
+    texts = {name: of.values for name, of in read.heads.texts.items()}
+    of_head = dict(zip(texts, np.array(read.heads.parts, dtype=np.int32).T, strict=True))
+    _tell_unfinished([texts["name"][of_head["name"][h]] for h in head[dated[unfinished[dated]]]], notes)
+    order = dated[_in_time(start_ns[dated], duration_us[dated])]
+    head, start_ns = head[order], start_ns[order]
+    table: dict[str, Any] = {"start_us": (start_ns - start_ns[0]) / 1000, "duration_us": duration_us[order]}
+    place = np.full(read.count, -1)
     place[order] = np.arange(len(order))
     for name in dict.fromkeys(name for names in _ARGUMENTS.values() for name in names):
-        table[name] = _spread(arguments.pop(name, []), place, len(order), name)
+        table[name] = _spread(read.arguments.pop(name, []), place, len(order), name)
     table["external_id"] = pd.Series(table["external_id"]).fillna(pd.Series(table["external_id_2021"]))
-    numbered = {name: (table[name], of) for name, of in values.items()} | {"kind": (table["kind"], list(KINDS))}
-    for name in ("name", "pid", "thread"):
-        table[name] = pd.Series(values[name]).array.take(table[name])
-    lists = _objects(values["shapes"])
-    table |= {name: lists[table[name]] for name in _LISTS}
+    of_call = np.array([*read.calls.parts, (_NONE,) * len(_OF_CALL)], dtype=np.int32).T
+    table |= dict(zip(_OF_CALL, of_call[:, table["call"]], strict=True))
+    numbered = {name: (of_head[name][head], of) for name, of in texts.items()}
+    numbered |= {name: (table[name], read.lists.values) for name in _LISTS}
+    numbered["kind"] = np.frombuffer(bytes(read.heads.kinds), dtype=np.int8)[head], list(KINDS)
+    table |= {name: pd.Series(of).array.take(numbers) for name, (numbers, of) in numbered.items() if name in texts}
+    table |= {name: _objects(read.lists.values)[table[name]] for name in _LISTS}
     table["kind"] = pd.Categorical.from_codes(*numbered["kind"])
     return _placed(pd.DataFrame({name: table[name] for name in _COLUMNS}, copy=False)), numbered
 
@@ -981,16 +1002,18 @@ def _spread(parts: list[tuple[np.ndarray, np.ndarray]], place: np.ndarray, count
     import numpy as np
     import pandas as pd
 
+    numbers = name in (*_LISTS, "call")
     missing, dtype = (
-        (_NONE, np.int32) if name in _LISTS else (None, object) if name in _TEXTS else (_MISSING, np.int64)
+        (_NONE, np.int32) if numbers else (None, object) if name in _TEXTS else (_MISSING, np.int64)
     )
     column = np.full(count, missing, dtype=dtype)
-    for rows, values in parts:
+    if parts:
+        rows, values = map(np.concatenate, zip(*parts, strict=True))
         at = place[rows]
         column[at[at >= 0]] = values[at >= 0]
     if name in _TEXTS:
         return pd.Series(column, dtype=object)
-    return column if name in _LISTS else pd.arrays.IntegerArray(column, column == _MISSING)
+    return column if numbers else pd.arrays.IntegerArray(column, column == _MISSING)
 
 
 def _dated(start_ns: np.ndarray, notes: list[str]) -> np.ndarray:
