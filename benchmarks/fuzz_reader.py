@@ -2,7 +2,7 @@
 
     python benchmarks/fuzz_reader.py [--seconds 300] [--found FOLDER] [FILE ...]
 
-Needs atheris (Linux, `pip install atheris`), best in an environment of its own with msgspec, pandas and tqdm.
+Needs atheris (Linux, `pip install atheris`), best in an environment of its own with msgspec, isal, pandas and tqdm.
 It starts from the small files in `benchmarks/corpus`; what it adds goes to the folder `--found`, as do inputs
 that break a rule (`crash-…`, `timeout-…`). With FILEs it only checks these, which takes no atheris.
 """

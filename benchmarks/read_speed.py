@@ -1,11 +1,12 @@
 """How fast a large trace is read, beside HolisticTraceAnalysis, and what importing the reader costs.
 
-    python benchmarks/read_speed.py [--with PYTHON] [--only ours] [--trace FILE] [--layers N]
+    python benchmarks/read_speed.py [--with PYTHON] [--only ours] [--trace FILE [--repeat N]] [--layers N]
 
 Writes two made-up traces of 150,000+ events to a temporary folder, one of a run in eager mode and one as rich
 in flow arrows as real ones are, and reads them in fresh processes, turn by turn: each tells its CPU time (what
 else the machine does hardly changes it; both sides run on one core) and by how much its memory grew at the
-peak. Both sides read alone, and read and then add up the kernels by name. HolisticTraceAnalysis is called so
+peak. Both sides read alone, and read and then add up the kernels by name; the last is compared with our
+whole report as well. A real trace is mostly shorter: `--repeat` writes it so often, one after the other. HolisticTraceAnalysis is called so
 on PyPI (0.5.0 needs pandas<3); it may live in another environment, whose python `--with` names. Without it
 only our own numbers are printed. (TraceLens of AMD-AGI is not on PyPI; `tracelens` is another project.)
 """
@@ -13,6 +14,7 @@ only our own numbers are printed. (TraceLens of AMD-AGI is not on PyPI; `tracele
 import argparse
 import gzip
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -71,6 +73,7 @@ def main() -> None:
     )
     arguments.add_argument("--only", choices=["ours"], help="leave the other reader out")
     arguments.add_argument("--trace", help="time this file instead of made-up ones")
+    arguments.add_argument("--repeat", type=int, help="that file's events so often, one after the other")
     arguments.add_argument("--layers", type=int, default=LAYERS, help="size of the made-up traces")
     arguments.add_argument("--rounds", type=int, default=ROUNDS)
     arguments.add_argument("--write", nargs=2, metavar=("FILE", "ARROWS"), help="only write a made-up trace")
@@ -79,10 +82,16 @@ def main() -> None:
         print(write_trace(Path(chosen.write[0]), chosen.layers, int(chosen.write[1])))
         return
     other = None if chosen.only else chosen.other
-    if chosen.trace:
+    if chosen.trace and not chosen.repeat:
         compare(Path(chosen.trace).resolve(), other, chosen.rounds)
         return
     with tempfile.TemporaryDirectory() as folder:
+        if chosen.trace:
+            path = Path(folder) / "repeated.json.gz"
+            count = repeat(Path(chosen.trace), path, chosen.repeat)
+            print(f"{chosen.trace}, {chosen.repeat} times: {count:,} events, {path.stat().st_size / 1e6:.1f} MB")
+            compare(path, other, chosen.rounds)
+            return
         for name, arrows in (("trace.json", 2), ("trace.json.gz", 2), ("arrows.json.gz", ARROWS)):
             path = Path(folder) / name
             # A process of its own writes: what this one holds would count in its children's peak.
@@ -133,6 +142,42 @@ def import_seconds(module: str) -> float:
         for _ in range(5)
     ]
     return statistics.median(times)
+
+
+# ----------------------------------------------------------------------------- a real trace, repeated
+
+
+def repeat(source: Path, path: Path, times: int) -> int:
+    """Writes the trace's events so often, each time later and with other ids; returns the number of X events."""
+    with gzip.open(source) if source.suffix == ".gz" else open(source, "rb") as file:
+        trace = json.load(file)
+    events = trace.pop("traceEvents")
+    timed = [event for event in events if event.get("ph") == "X"]
+    starts = [event["ts"] for event in timed]
+    span = max(event["ts"] + (event.get("dur") or 0) for event in timed) - min(starts) + 100
+    with gzip.open(path, "wt", compresslevel=1) as file:
+        file.write(json.dumps(trace)[:-1] + ',\n  "traceEvents": [')
+        for number in range(times):
+            for place, event in enumerate(events):
+                file.write(",\n  " * (number + place > 0) + as_profiler(_later(event, number, span)))
+        file.write("]}")
+    return times * len(timed)
+
+
+_IDS = 10_000_000  # more than the ids that one trace has
+
+
+def _later(event: dict, number: int, span: float) -> dict:
+    args = dict(event.get("args") or {})
+    for key in ("correlation", "External id"):
+        if args.get(key) and isinstance(args[key], int):
+            args[key] += number * _IDS
+    moved = {"ts": round(event["ts"] + number * span, 3)} if isinstance(event.get("ts"), (int, float)) else {}
+    if event.get("ph") in ("s", "f"):
+        moved["id"] = event.get("id", 0) + number * _IDS
+    if step := re.fullmatch(r"ProfilerStep#(\d+)", str(event.get("name"))):
+        moved["name"] = f"ProfilerStep#{int(step[1]) + number * 1000}"
+    return event | moved | ({"args": args} if "args" in event else {})
 
 
 # -------------------------------------------------------------------------------- the made-up trace

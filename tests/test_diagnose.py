@@ -350,3 +350,29 @@ def test_no_more_can_be_won_than_the_step_takes():
     trace = from_events([step(1, 0, 1000), operator("aten::mm", 0, 9, shapes, ["c10::BFloat16"] * 2), *items], **H100)
     won_us = diagnose.findings(trace)["won_us"]
     assert won_us.max() == 1000 and diagnose.by_operator(diagnose.case(trace))["won_us"].max() > 1000
+
+
+def test_time_in_compiled_regions_of_a_cpu_is_not_called_dispatch():
+    # a region of 80 µs around a product of 30: 50 are wrappers and kernels without events; 5 of the rest dispatch
+    region = [operator("Torch-Compiled Region: 0/0", 10, 80), operator("aten::mm", 20, 30), operator("aten::t", 95, 5)]
+    trace = from_events([step(1, 0, 100), *region])
+    (row,) = found(trace, "kernels without events").itertuples()
+    assert (row.time_us, np.isnan(row.won_us)) == (50, True) and "enable_kernel_profile" in row.remedy
+    assert found(trace, "dispatch").empty
+
+
+CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<{}, unsigned int, 1, 64, 64>(X)"
+
+
+@pytest.mark.parametrize("element, dtype", [("float", "float32"), ("at::native::(anonymous namespace)::OpaqueType<4u>", None)])
+def test_lists_of_tensors_have_a_band_by_the_kernels_element_and_no_dtype_that_it_does_not_say(element, dtype):
+    # 2 tensors of 1000 × 1000 elements of 4 bytes, read once and written once: 16 MB
+    lists = {"shapes": [[[1000, 1000]] * 2, []], "dtypes": ["TensorList", "Scalar"], "concrete": ["", "0"]}
+    trace = from_events([step(1, 0, 100), *ran("aten::cat", 5, 9, 1, CAT.format(element), **lists)], **H100)
+    (row,) = diagnose.by_operator(diagnose.case(trace)).itertuples()
+    assert (row.bytes_moved, row.dtype, row.shapes) == (16e6, dtype, "2 tensors")
+
+
+def test_one_waiting_call_is_one_call():
+    trace = from_events([step(1, 0, 100), *ran("aten::mm", 5, 9, 1, "k"), launch(40, 2, 9, "cudaDeviceSynchronize")])
+    assert "1 waiting call a step" in found(trace, "synchronisation")["evidence"].iloc[0]

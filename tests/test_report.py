@@ -168,3 +168,12 @@ def test_a_file_is_looked_at_as_its_trace_and_a_cpu_is_not_judged_as_a_card(tmp_
     ]}))  # fmt: skip
     assert report.look(path).path == str(path)
     assert "no verdict" in str(report.look(path, on="H100")) and "no verdict" not in str(report.look(path))
+
+
+def test_a_step_that_the_gpu_began_late_says_from_when_on_it_is_divided():
+    # an earlier kernel runs until 310 µs, the step begins at 100 on the CPU: 210 late, and ends at 400
+    busy = [*ran("aten::mm", 0, 300, 1), *steps((100, 300)), *ran("aten::mm", 110, 80, 2)]
+    busy[-1]["ts"] = 320
+    (note,) = [note for note in report.look(from_events(busy)).notes if "began with this step" in note]
+    assert "210 µs after the CPU" in note
+    assert not any("began" in note for note in report.look(from_events(busy[3:])).notes)

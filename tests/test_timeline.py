@@ -1,5 +1,9 @@
 """Questions to small traces written by hand, whose answers can be added up in the head."""
 
+import re
+from dataclasses import replace
+
+import pandas as pd
 import pytest
 
 from tutorial_lib import timeline
@@ -568,3 +572,36 @@ def test_a_chain_deeper_than_a_tree_can_be_drawn_is_an_error():
 def test_a_copy_of_a_shape_that_no_tensor_has_has_no_size(shape):
     args = {"Input Dims": [shape, [3]], "Input type": ["float", "float"]}
     assert timeline.copies(from_events([operator("aten::copy_", 0, 1, **args)]))["bytes"].isna().all()
+
+
+def test_the_name_of_the_operator_around_an_event_is_none_outside_of_all():
+    trace = from_events([operator("aten::mm", 0, 10), call(2, 1), call(20, 2)])
+    assert timeline.around(trace, trace.events.index[1:]).tolist() == ["aten::mm", None]
+
+
+def test_events_are_found_by_a_test_of_their_name_among_the_kinds_asked_for():
+    trace = from_events([operator("a wait", 0, 10), call(2, 1, "a wait"), call(20, 2)])
+    assert timeline.found(trace, re.compile("wait").search, "runtime").tolist() == [1]
+
+
+def test_rows_that_are_missing_have_no_number():
+    trace = from_events([operator("aten::mm", 0, 10), operator("aten::t", 20, 1)])
+    rows = pd.Series([1, pd.NA, 0], dtype="Int64")
+    numbers, names = timeline.numbers_of(trace, "name", rows), trace.numbered("name")[1]
+    assert [names[number] if number >= 0 else None for number in numbers] == ["aten::t", None, "aten::mm"]
+
+
+def test_events_of_a_trace_that_are_not_in_the_order_of_time_nest_all_the_same():
+    # two that begin and end together, the call first: the operator is around it
+    trace = from_events([operator("aten::mm", 0, 10), call(2, 1, dur=3), operator("aten::copy_", 2, 3)])
+    mixed = replace(trace, events=trace.events.iloc[::-1])
+    assert timeline.launches(mixed)["operator"].tolist() == ["aten::copy_"]
+    assert timeline.operators(mixed)["depth"].tolist() == [1, 0]
+
+
+def test_what_follows_operators_nested_deeper_than_is_asked_in_rounds_is_beside_them():
+    # 300 operators one in the other, all over after 2000 µs at the latest: up from the innermost are 300 parents
+    deep = [operator(f"in {n}", n, 2000 - 4 * n) for n in range(300)]
+    parents = dict(tree(operator("all", -1, 4000), *deep, operator("next", 2500, 9), operator("in next", 2501, 1)))
+    assert all(parents[f"in {n}"] == f"in {n - 1}" for n in range(1, 300))
+    assert (parents["next"], parents["in next"]) == ("all", "next")

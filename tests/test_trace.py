@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -612,3 +613,48 @@ def test_a_number_of_5000_digits_beside_the_events_is_kept_as_text(tmp_path):
 def test_a_quote_that_never_closes_takes_no_time_that_grows_with_its_square(tmp_path):
     # 2 million escaped quotes: a search that begins anew at each of them would not end today
     assert "cut off" in complaint(tmp_path, '{"traceEvents": [{"name": "' + '\\"' * 2_000_000)
+
+
+# -------------------------------------------------------------------------------- numbers for values
+
+
+def test_events_with_the_same_value_have_the_same_number():
+    trace = from_events([MM, {**MM, "name": "aten::t"}, {**MM, "pid": "1"}])
+    numbers, names = trace.numbered("name")
+    assert [names[number] for number in numbers] == ["aten::mm", "aten::t", "aten::mm"]
+    assert len(set(trace.numbered("pid")[0])) == 1  # 1 and "1" are the same text
+
+
+def test_what_is_not_there_has_the_number_minus_one():
+    args = {"Input Dims": [[2, 3]]}
+    trace = from_events([MM, {**MM, "ts": 200, "args": args}])
+    numbers, values = trace.numbered("shapes")
+    assert numbers[0] == -1 and values[numbers[1]] == ((2, 3),)
+    assert trace.has_shapes and not from_events([MM]).has_shapes
+
+
+@pytest.mark.parametrize("odd", [[2, 2], {"a": 1}])
+def test_a_trace_with_other_events_numbers_its_own(odd):
+    args = {"Input Dims": [[2, 3], odd]}
+    trace = from_events([{**MM, "ts": ts, "name": f"op {ts % 2}", "args": args} for ts in range(6)])
+    half = replace(trace, events=trace.events.iloc[1::2])
+    numbers, names = half.numbered("name")
+    assert [names[number] for number in numbers] == ["op 1"] * 3
+    numbers, shapes = half.numbered("shapes")
+    assert [shapes[number] for number in numbers] == list(half.events["shapes"])
+
+
+def test_kinds_are_asked_by_name():
+    trace = from_events([MM, {**MM, "cat": "kernel", "ts": 200}, {**MM, "cat": "python_function", "ts": 300}])
+    assert trace.of_kind("operator", "kernel").tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("byte", ["\x00", "\x01", "\x02"])
+@pytest.mark.parametrize("key", ["Input type", "Concrete Inputs"])
+def test_control_characters_in_an_operators_lists_are_replaced_and_noted(tmp_path, byte, key):
+    # zero and one part the lists of an operator from each other while they are read
+    names = [{**MM, "args": {"Input Dims": [[2]], key: [text], "Ev Idx": n}} for n, text in enumerate(("a?b", "c"))]
+    trace = read(tmp_path, text_of(*names).replace("?", byte))
+    column = {"Input type": "dtypes", "Concrete Inputs": "concrete"}[key]
+    assert list(trace.events[column]) == [("a\ufffdb",), ("c",)] and list(trace.events["shapes"]) == [((2,),)] * 2
+    assert trace.notes == ("1 text has characters that JSON forbids; replaced by \ufffd, single backslashes doubled",)

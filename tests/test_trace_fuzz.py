@@ -154,3 +154,39 @@ def test_a_file_with_any_bytes_changed_or_lost_is_read_or_is_one_line(tmp_path_f
     else:
         assert len(trace.events) <= len(rows)
         assert len(timeline.kernels(trace)) == trace.events["kind"].isin(GPU_WORK).sum()
+
+
+def is_operator(row):
+    return row["cat"] == "cpu_op"
+
+
+def parents_by_definition(rows):
+    """For each operator and call the name of the innermost operator around it, one event after the other.
+
+    Inside is what starts before the other's end and ends no later, but for what rounding to µs (here in a
+    trace of whole µs) or ns took. An operator that begins inside of another and ends after it closes it.
+    """
+    inside = sorted(rows, key=lambda row: (row["ts"], -row["dur"], not is_operator(row)))
+    late_us = 1 if all(row["ts"] % 1 == 0 and row["dur"] % 1 == 0 for row in rows) else 0.002
+    found, still_open = {}, {1: [], 2: []}
+    for row in inside:
+        needs_us = max(row["ts"] + 0.001, row["ts"] + row["dur"] - late_us)
+        around = [(end, name) for end, name in still_open[row["tid"]] if end >= needs_us]
+        found[row["name"]] = around[-1][1] if around else None
+        if is_operator(row):
+            still_open[row["tid"]] = [*around, (row["ts"] + row["dur"], row["name"])]
+    return found
+
+
+@settings(FEW, max_examples=100)
+@given(st.lists(st.one_of(calls, event(["cpu_op"], ["op"])), min_size=1, max_size=40), st.sampled_from([0, 1, 100]))
+def test_the_innermost_operator_around_each_event_is_found_whatever_overlaps(rows, rounds):
+    rows = [{**row, "name": f"{row['name']} {number}"} for number, row in enumerate(rows)]
+    trace, kept = from_events(rows), timeline._ROUNDS
+    timeline._ROUNDS = rounds  # few rounds leave the rest to be asked one by one
+    try:
+        parents = timeline._tree(trace)["parent"].fillna(-1)
+    finally:
+        timeline._ROUNDS = kept
+    names = trace.events["name"].to_dict() | {-1: None}
+    assert {names[row]: names[parent] for row, parent in parents.items()} == parents_by_definition(rows)

@@ -889,6 +889,7 @@ REMEDY = {
     "recompile": "Find the guard that fails (TORCH_LOGS=recompiles), and mark what varies (mark_dynamic).",
     "compilation in a step": "Warm up with every shape before you record or serve.",
     "graph breaks": "Find them with TORCH_LOGS=graph_breaks, or forbid them: torch.compile(fullgraph=True).",
+    "kernels without events": "Compile again with torch._inductor.config.cpp.enable_kernel_profile = True, and record.",
     "dispatch": "Do more in one operator: larger batches, torch.compile, fewer small operators.",
 }
 
@@ -964,7 +965,7 @@ def _synchronisation(found: Case) -> Iterator[dict]:
         for name, operator in zip(waits["name"], waits["operator"], strict=True)
     )
     evidence = (
-        f"{number(len(waits) / n)} waiting calls{found.per}:"
+        f"{number(len(waits) / n)} waiting {'call' if len(waits) == n else 'calls'}{found.per}:"
         f" {_some(f'{place} ({number(count / n)})' for place, count in places.most_common())}; the CPU waited"
         f" {_us((waits['end_us'] - waits['start_us']).sum() / n)}, and the GPU was idle for {_us(idle_us)} after"
         " them"
@@ -1317,8 +1318,16 @@ def _dispatch(found: Case) -> Iterator[dict]:
         return
     compiled_us = sum(row["time_us"] for row in _compilation(found) if row["reason"] != "graph breaks")
     row = found.time_parts.set_index("part").loc["operators"]
-    rest_us = row["time_us"] - compiled_us
-    if rest_us > 0.1 * (found.window_us[1] - found.window_us[0]) / found.repeats:
+    regions = found.events("^Torch-Compiled Region: ", "operator")
+    regions = found.operators.loc[regions.index[regions["start_us"].between(*found.on_cpu_us)]]
+    hidden_us = regions["self_us"].sum() / found.repeats
+    rest_us = row["time_us"] - compiled_us - hidden_us
+    tenth_us = 0.1 * (found.window_us[1] - found.window_us[0]) / found.repeats
+    if hidden_us > tenth_us:
+        evidence = f"{_us(hidden_us)}{found.per} are spent in compiled regions, outside of the operators that they call:"
+        evidence += " in wrappers, and in Inductor's C++ kernels, which leave no event"
+        yield _finding("kernels without events", "torch.compile", hidden_us, None, evidence)
+    if rest_us > tenth_us:
         evidence = f"{_us(rest_us)}{found.per} are spent in operators that call others, views and allocations"
         yield _finding("dispatch", "the whole step", rest_us, rest_us, evidence)
 

@@ -232,6 +232,10 @@ def _notes(found: diagnose.Case) -> Iterator[str]:
     if found.card is not None and found.card != diagnose.card_of(found.trace):
         yield f"bands are for {found.card.name}, as was asked for; times are of {found.trace.device or 'another device'}"
     yield from _others(found)
+    late_us = found.window_us[0] - found.on_cpu_us[0]
+    if found.on_gpu and found.repeats == 1 and late_us > 0.1 * (found.window_us[1] - found.window_us[0]):
+        yield (f"the GPU began with this step {units.duration(late_us)} after the CPU, when it was done with earlier"
+               " work: its time is divided from then on")  # fmt: skip
     if len(times) > 1 and times.max() > 1.5 * times.median() > 0:
         odd = int(found.steps["step"].loc[times.idxmax()])
         yield (f"step #{odd} took {units.ratio(times.max() / times.median())} the median and is in the means:"
