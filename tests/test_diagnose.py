@@ -376,3 +376,28 @@ def test_lists_of_tensors_have_a_band_by_the_kernels_element_and_no_dtype_that_i
 def test_one_waiting_call_is_one_call():
     trace = from_events([step(1, 0, 100), *ran("aten::mm", 5, 9, 1, "k"), launch(40, 2, 9, "cudaDeviceSynchronize")])
     assert "1 waiting call a step" in found(trace, "synchronisation")["evidence"].iloc[0]
+
+
+def test_a_copy_that_no_operator_calls_is_the_programs_own():
+    trace = from_events([operator("aten::copy_", 0, 5, [[4], [4]], ["float", "float"])])
+    assert len(diagnose.findings(trace, None)) == 0  # asked for, so no hidden copy
+
+
+def test_a_step_that_launched_nothing_while_the_gpu_ran_has_no_launch_bound_finding():
+    events = [step(1, 0, 100), *ran("aten::mm", 5, 200, 1, "k"), step(2, 100, 50), launch(220, 2), kernel("k", 240, 5, 2)]
+    assert found(from_events(events), "launch-bound", step=2).empty
+    assert parts(from_events(events), step=2)  # and what ran is divided all the same
+
+
+PUT = {"shapes": [[8192, 7168], [], [8192, 7168], [], []], "concrete": ["", "", "", "False", "False"],
+       "dtypes": ["c10::BFloat16", "", "c10::BFloat16", "Scalar", "Scalar"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("step_us, said", [(1000, True), (12_000, False)])
+def test_far_from_the_cards_rates_is_a_kernel_inside_its_band_that_takes_a_large_part_of_the_step(step_us, said):
+    # 58.7 million bfloat16 written into as many: 235 MB, at 3.35 TB/s 70.1 µs. Such a kernel takes 500:
+    # 430 µs more than the rates need, 43 % of a step of 1000 µs and 3.6 % of one of 12,000
+    trace = from_events([step(1, 0, step_us), *ran("aten::_index_put_impl_", 5, 500, 1, "k", **PUT)], **H100)
+    (row,) = diagnose.by_operator(diagnose.case(trace)).itertuples()
+    assert row.position == "inside the band" and row.peak_share == pytest.approx(70.1 / 500, rel=1e-3)
+    assert found(trace, "far from the card's rates")["time_us"].tolist() == [pytest.approx(429.9, abs=0.1)] * said

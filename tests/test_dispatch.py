@@ -812,3 +812,28 @@ def test_a_card_may_be_given_by_its_name():
     assert dispatch.predict_call(torch.mm, x, x, on="A100") == dispatch.predict_call(torch.mm, x, x, on=A100)
     with pytest.raises(hardware.UnknownHardware):
         dispatch.predict_call(torch.mm, x, x, on="a toaster")
+
+
+def _sliced(x):
+    (x[:, 1:5] * 2).sum().backward()
+
+
+def _selected(x):
+    (x[1] * 2).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("fn", "moved"),
+    [
+        (_sliced, 128 + 2 * 64),  # zeros of [4, 8] float32, then a gradient of [4, 4] read and written
+        (_selected, 128 + 2 * 32),  # the same with a gradient of [8]
+        (lambda x: torch.nn.functional.pad(x.detach(), (0, 3, 1, 0)), 5 * 11 * 4 + 2 * 128),
+    ],
+)
+def test_what_is_written_into_a_part_of_a_filled_tensor_is_a_fill_and_a_copy(tmp_path, fn, moved):
+    x = torch.randn(4, 8, requires_grad=True)
+    items = dispatch.predict_call(fn, x, on="H100").items[-2:]
+    assert sum(item.work.bytes_moved for item in items) == moved
+    trace = measure.record(lambda: fn(torch.randn(4, 8, requires_grad=True)), tmp_path / "a.json", steps=1, device="cpu")
+    recorded = [name for name in timeline.work_items(trace)["operator"] if name != "aten::normal_"]
+    assert recorded[-2:] == [item.work.operator for item in items]

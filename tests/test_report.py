@@ -177,3 +177,10 @@ def test_a_step_that_the_gpu_began_late_says_from_when_on_it_is_divided():
     (note,) = [note for note in report.look(from_events(busy)).notes if "began with this step" in note]
     assert "210 µs after the CPU" in note
     assert not any("began" in note for note in report.look(from_events(busy[3:])).notes)
+
+
+def test_the_busiest_gpu_may_have_no_number():
+    odd = [event("kernel", "k", 0, 50, tid="y"), event("gpu_memset", "Memset", 10, 5, device=0, stream=7),
+           event("gpu_memcpy", "Memcpy DtoD", 20, 5, device=1, stream=7)]  # fmt: skip
+    odd[0]["pid"] = "x"
+    assert "divided for the GPU whose number was not recorded; GPU 0 was busy" in str(report.look(from_events(odd)))

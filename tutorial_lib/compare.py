@@ -245,15 +245,22 @@ def _lines(c: Comparison) -> Iterator[str]:
     if rows.empty:
         yield _nothing(c)
         return
-    yield f"What explains it, by {c.by} (device time)"
+    yield f"What explains it, by {c.by} ({_whose(c)} time)"
     yield from diagnose.columns(_TABLE_HEAD, _table_cells(c), left=[4, 5])
     for said, rest in (("", rows.iloc[c.top :]), (f" {_ALIKE}", c.table.drop(rows.index))):
         if len(rest):
             together = diagnose.signed(rest["difference_us"].sum())
             yield f"  and {len(rest)} more rows{said}, {together} together"
+    elsewhere_us = c.after_us - c.before_us - c.table["difference_us"].sum()
+    if abs(elsewhere_us) > SAME * max(c.before_us, c.after_us):
+        yield f"  in no row: {diagnose.signed(elsewhere_us)} of the parts above (waiting, overhead, what ran at the same time)"
 
 
 _ALIKE = f"that are the same to within {100 * SAME:g} % a call"
+
+
+def _whose(c: Comparison) -> str:
+    return "device" if c.on_gpu else "operator"
 
 
 def _changed(c: Comparison) -> pd.DataFrame:
@@ -265,9 +272,9 @@ def _nothing(c: Comparison) -> str:
     if c.table.empty:
         return "Nothing to compare: neither trace has device work"
     if not c.table["difference_us"].any():
-        return f"Nothing differs, by {c.by} (device time)"
+        return f"Nothing differs, by {c.by} ({_whose(c)} time)"
     together = diagnose.signed(c.table["difference_us"].sum())
-    return f"Nothing differs, by {c.by} (device time): {len(c.table)} rows {_ALIKE}, {together} together"
+    return f"Nothing differs, by {c.by} ({_whose(c)} time): {len(c.table)} rows {_ALIKE}, {together} together"
 
 
 _PARTS_HEAD = ("part", "before", "after", "difference")

@@ -424,6 +424,7 @@ MEANING = {
     "end": "nothing more was launched",
 }
 _CPU_MEANING = {
+    "compiling": "torch.compile made code, the step waited for it",
     "compute": "matrix products, convolutions, attention",
     "memory": "pointwise, reductions, norms, lookups",
     "other": "operators without a rule here",
@@ -473,15 +474,18 @@ def _gpu_parts(found: Case) -> list[tuple[str, float, float]]:
 
 
 def _cpu_parts(found: Case) -> list[tuple[str, float, float]]:
-    """Inner work first (a copy runs inside its addmm), so that each moment counts where it was spent."""
+    """Inner work first (a copy runs inside its addmm), so that each moment counts where it was spent.
+
+    But what a compiler runs to try things out is compilation, whatever it is.
+    """
     own = found.items
     whole = own.assign(duration_us=found.operators["duration_us"].reindex(own.index))
     every = found.operators.assign(part="operators")
-    frame = pd.concat(
-        [whole[["start_us", "duration_us", "part"]], every[["start_us", "duration_us", "part"]]]
-    )
+    compiling = found.events(_COMPILED, "operator", "annotation").assign(part="compiling")
+    frame = pd.concat([rows[["start_us", "duration_us", "part"]] for rows in (whole, every, compiling)])
     frame = _in_window(frame, found.window_us)
-    rows, busy = _layers(frame, ("copies", "memory", "other", "compute", "operators"), found.window_us)
+    order = ("compiling", "copies", "memory", "other", "compute", "operators")
+    rows, busy = _layers(frame, order, found.window_us)
     rest = found.window_us[1] - found.window_us[0] - busy
     by_name = {name: time for name, time, _ in rows} | {"elsewhere": rest}
     return [(name, by_name[name], 0.0) for name in _CPU_MEANING]
@@ -491,8 +495,8 @@ def on_busiest(found: Case) -> pd.DataFrame:
     """What ran in the window on the GPU that was busy longest."""
     if found.ran["device"].nunique(dropna=False) < 2:
         return found.ran
-    longest = found.ran.groupby("device", dropna=False)["duration_us"].sum().idxmax()
-    return found.ran[found.ran["device"] == longest]
+    device, _ = pd.factorize(found.ran["device"], use_na_sentinel=False)
+    return found.ran[device == np.bincount(device, found.ran["duration_us"]).argmax()]
 
 
 _WAIT = r"^(?:cuda|cu|hip)\w*Synchronize"
@@ -831,8 +835,9 @@ def _reasoned(row: dict, time: WorkTime, card: Hardware) -> dict[str, str]:
     if time.explained_by and time.terms[time.explained_by] > 0.1 * time.typical_us:
         evidence += f"; predicted beyond the rates: {time.explained_by} {_us(time.terms[time.explained_by])}"
     if row["idle_us"] > row["total_us"] and not slow:
-        reason, verdict, remedy = "launch-bound", "launch-bound", REMEDY["launch-bound"]
         evidence += f"; the GPU waited {_us(row['idle_us'])} for these launches"
+        if row["limit_us"] < card.launch_us:  # of a larger one the wait says nothing
+            reason, verdict, remedy = "launch-bound", "launch-bound", REMEDY["launch-bound"]
     return {"reason": reason, "verdict": verdict, "evidence": evidence, "remedy": remedy}
 
 
@@ -841,7 +846,7 @@ _REMEDY_OF_KIND = {
     "gemm": "Make M, N and K multiples of 64, keep the operands contiguous, and batch small products.",
     "attention": "Pin the backend (torch.nn.attention.sdpa_kernel) and compare; check mask and dtype.",
     "pointwise": "Make its inputs contiguous, and fuse it with its neighbours (torch.compile).",
-    "copy": "Avoid the copy, or copy in the layout that its reader wants: strided copies are slow.",
+    "copy": "Avoid the copy, or make it once, in the layout that its reader wants.",
     "reduction": "Reduce over the last, contiguous dimension; fuse it with what comes before (torch.compile).",
 }  # fmt: skip
 
@@ -872,16 +877,16 @@ def dtype_of(dtypes: object) -> str | None:
 
 REMEDY = {
     "launch-bound": 'Launch less: torch.compile, CUDA graphs (mode="reduce-overhead"), larger batches.',
-    "synchronisation": "Keep values on the GPU: no .item(), .cpu(), nonzero() or print in a step.",
+    "synchronisation": "Keep values on the GPU: no .item(), .cpu(), nonzero(), print or synchronize() in a step.",
     "input pipeline": "Give the DataLoader workers, pinned memory and prefetching.",
     "CPU outside of operators": "Look at the Python between operators: a recording with_stack=True names it.",
-    "exposed communication": "Overlap it with the backward pass (buckets); look for the slowest rank.",
+    "exposed communication": "Overlap it with work that does not need its result, as a backward pass does in buckets; look for the slowest rank.",
     "copy from pageable memory": "Pin the host tensor (pin_memory=True) and copy with non_blocking=True.",
     "hidden copy": "Give the operator a tensor in the layout that it wants, so that it does not copy first.",
     "change of layout": "Keep model and input in channels_last (memory_format=torch.channels_last).",
     "cast": "Fuse the cast into its neighbours (torch.compile); cast weights once, not in every step.",
     "float32 without tensor cores": "Run it under torch.autocast, or allow TF32:"
-    ' torch.set_float32_matmul_precision("high").',
+    ' torch.set_float32_matmul_precision("high"), for convolutions torch.backends.cudnn.allow_tf32 = True.',
     "math attention": "Let a fused backend run: is_causal=True, no mask tensor, 16-bit dtypes.",
     "attention by hand": "Call torch.nn.functional.scaled_dot_product_attention: scores stay on the chip.",
     "unfused pointwise chain": "Fuse it (torch.compile, or a kernel of your own) to go through memory once.",
@@ -890,6 +895,7 @@ REMEDY = {
     "compilation in a step": "Warm up with every shape before you record or serve.",
     "graph breaks": "Find them with TORCH_LOGS=graph_breaks, or forbid them: torch.compile(fullgraph=True).",
     "kernels without events": "Compile again with torch._inductor.config.cpp.enable_kernel_profile = True, and record.",
+    "far from the card's rates": "This kernel can do no better: look for another operator, or fuse it with its neighbours.",
     "dispatch": "Do more in one operator: larger batches, torch.compile, fewer small operators.",
 }
 
@@ -940,7 +946,7 @@ def _kernels(items: pd.DataFrame) -> str:
 
 def _launch_bound(found: Case) -> Iterator[dict]:
     """Idle time for late launches, and before which operators it was."""
-    if not found.on_gpu or not (found.idle["why"] == "launch").any():
+    if not found.on_gpu or found.items.empty or not (found.idle["why"] == "launch").any():
         return
     idle, n = found.idle[found.idle["why"] == "launch"], found.repeats
     operators = found.every["operator"].reindex(idle["row"]).to_numpy()
@@ -1031,9 +1037,8 @@ def _copies(found: Case) -> Iterator[dict]:
     moved = items[(items["operator"] == "aten::copy_") | found.named(items, "Memcpy DtoD")]
     moved = moved[moved["operator_row"].notna() & ~found.named(moved, "HtoD|DtoH")]
     if not found.on_gpu:
-        parents = found.operators["parent"].reindex(moved["operator_row"])
-        callers = found.operators["name"].reindex(parents).to_numpy()
-        moved = moved[~np.isin(callers.astype(str), ("aten::addmm", "aten::baddbmm"))]
+        callers = timeline.around(found.trace, pd.Index(moved["operator_row"].astype(np.int64)))
+        moved = moved[~callers.isin(("aten::addmm", "aten::baddbmm")).to_numpy()]
     first, which = distinct(
         *(timeline.numbers_of(found.trace, name, moved["operator_row"]) for name in ("shapes", "dtypes"))
     )
@@ -1050,8 +1055,7 @@ def _copies(found: Case) -> Iterator[dict]:
             evidence = f"{number(len(own) / n)}{found.per} of {_us(own['duration_us'].median())}"
             where = f"{own['operator'].iloc[0]} inside {outer} {shape}".strip()
             reason, evidence = ("cast", f"{evidence}, {cast}") if cast else ("hidden copy", evidence)
-            cloned = outer in _CLONES_FIRST and not cast
-            yield _finding(reason, where, total_us, total_us, evidence, _IN_PLACE if cloned else None)
+            yield _finding(reason, where, total_us, total_us, evidence, None if cast else _INSTEAD.get(outer))
     own = items[timeline.named(found.trace, items.index, _is_change_of_layout)]
     if len(own):
         total_us = own["duration_us"].sum() / n
@@ -1061,10 +1065,12 @@ def _copies(found: Case) -> Iterator[dict]:
         yield _finding("change of layout", "around convolutions", total_us, total_us, evidence)
 
 
-_CLONES_FIRST = tuple(
-    f"aten::{name}" for name in ("masked_fill", "index_fill", "index_put", "scatter", "scatter_add")
-)
 _IN_PLACE = "It copies all and then writes: its form with a trailing underscore only writes, over the old values."
+_WIDER = "Padding copies all: make the tensor as wide as it must be, and write into a part of it."
+_INSTEAD = {
+    **{f"aten::{name}": _IN_PLACE for name in ("masked_fill", "index_fill", "index_put", "scatter", "scatter_add")},
+    **{f"aten::{name}": _WIDER for name in ("pad", "constant_pad_nd")},
+}
 
 
 def _outermost(operators: pd.DataFrame, rows: np.ndarray) -> list[str]:
@@ -1279,6 +1285,7 @@ def _optimizer(found: Case) -> Iterator[dict]:
     yield _finding("unfused optimizer", "Optimizer.step", total_us + idle_us, idle_us, evidence)
 
 
+_COMPILED = r"^_compile\.compile_inner|^entire_frame_compile$"
 _DYNAMO = (
     r"^_compile\.compile_inner|^(entire_frame_compile|dynamo)(_data|$)"
     r"|^Torch-Compiled Region: |^TorchDynamo Cache Lookup$"
@@ -1290,7 +1297,7 @@ def _compilation(found: Case) -> Iterator[dict]:
     window, n = found.on_cpu_us, found.repeats
     events = found.events(_DYNAMO, "operator", "annotation")
     events = events[events["start_us"].between(*window)]
-    compiled = events[matching(events["name"], r"^_compile\.compile_inner|^entire_frame_compile$")]
+    compiled = events[matching(events["name"], _COMPILED)]
     if len(compiled):
         ids = events["name"].str.extract(r"_data: .*?compile_id=(\d+/\d+)", expand=False).dropna().unique()
         again = [i for i in ids if not i.endswith("/0")]
@@ -1316,12 +1323,11 @@ def _dispatch(found: Case) -> Iterator[dict]:
     """What a CPU spends in operators that do no work themselves, compilation left out."""
     if found.on_gpu:
         return
-    compiled_us = sum(row["time_us"] for row in _compilation(found) if row["reason"] != "graph breaks")
     row = found.time_parts.set_index("part").loc["operators"]
     regions = found.events("^Torch-Compiled Region: ", "operator")
     regions = found.operators.loc[regions.index[regions["start_us"].between(*found.on_cpu_us)]]
     hidden_us = regions["self_us"].sum() / found.repeats
-    rest_us = row["time_us"] - compiled_us - hidden_us
+    rest_us = row["time_us"] - hidden_us
     tenth_us = 0.1 * (found.window_us[1] - found.window_us[0]) / found.repeats
     if hidden_us > tenth_us:
         evidence = f"{_us(hidden_us)}{found.per} are spent in compiled regions, outside of the operators that they call:"
@@ -1333,10 +1339,20 @@ def _dispatch(found: Case) -> Iterator[dict]:
 
 
 def _slow_operators(found: Case) -> Iterator[dict]:
+    """Operators above their band, and those inside of it whose kernels are known to stay far below the rates."""
+    step_us = (found.window_us[1] - found.window_us[0]) / found.repeats
     for row in found.by_operator.itertuples():
+        where = " ".join(filter(None, (row.operator, row.shapes, row.dtype)))
+        over_us = row.total_us - row.limit_us * row.count
         if row.won_us > 0:
-            where = " ".join(filter(None, (row.operator, row.shapes, row.dtype)))
             yield _finding(row.reason, where, row.total_us, row.won_us, row.evidence, row.remedy)
+        elif over_us > _LARGE * step_us and row.peak_share < _FAR:
+            evidence = f"{number(row.count)}{found.per} of {_us(row.median_us)}, what such a kernel takes; at the card's"
+            evidence += f" rates the same work takes {_us(row.limit_us)}"
+            yield _finding("far from the card's rates", where, over_us, None, evidence)
+
+
+_LARGE, _FAR = 0.05, 0.25  # shares of a step, and of the rates
 
 
 _QUESTIONS = (
@@ -1349,7 +1365,7 @@ _QUESTIONS = (
 
 WIDTH = 118  # of a line of text
 TITLE = {
-    "compute": "compute", "memory": "memory-bound", "other": "other kernels",
+    "compiling": "compiling", "compute": "compute", "memory": "memory-bound", "other": "other kernels",
     "communication": "communication",
     "copies": "copies", "operators": "overhead", "launch": "idle: launch-bound", "wait": "idle: after a wait",
     "elsewhere": "idle: CPU elsewhere", "queued": "idle: queued", "end": "idle: end",

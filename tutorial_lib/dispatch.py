@@ -300,6 +300,8 @@ def _beneath(call: Call, kind: str) -> list[Call]:
         return [*_copied(call), call]
     if call.operator in _LOSSES:
         return [call, *_reduced(call, kind)]
+    if call.operator in _FILLED:
+        return [_plain(_FILLED[call.operator], call.output), *_written_into(call.output, _layout_of(call, 0))]
     return [call]
 
 
@@ -324,6 +326,8 @@ _ZEROED_ON_A_CPU = _aten(
 )
 # These write into a copy of their first argument.
 _COPIED = _aten("scatter scatter_add")
+# These fill a tensor and write their first argument into a part of it.
+_FILLED = {"aten::constant_pad_nd": "aten::fill_", **dict.fromkeys(_aten("slice_backward select_backward"), "aten::zero_")}
 # Losses of each element, and where their reduction stands: 0 none, 1 mean, 2 sum.
 _LOSSES = {
     "aten::mse_loss": 2, "aten::smooth_l1_loss": 2, "aten::huber_loss": 2, "aten::binary_cross_entropy": 3,
@@ -332,6 +336,12 @@ _LOSSES = {
 
 def _copied(call: Call) -> list[Call]:
     return [_plain("aten::copy_", call.output, _layout_of(call, 0))]
+
+
+def _written_into(whole: Layout, part: Layout) -> list[Call]:
+    """The copy of a tensor into as much of a larger one."""
+    strides = whole.strides if len(whole.shape) == len(part.shape) else part.strides
+    return [_plain("aten::copy_", replace(part, strides=strides), part)]
 
 
 def _reduced(call: Call, kind: str) -> list[Call]:

@@ -264,13 +264,15 @@ def _others(found: diagnose.Case) -> Iterator[str]:
     """How busy the GPUs were that the division of the time is not about."""
     if not found.on_gpu or found.ran["device"].nunique() < 2:
         return
-    shown = diagnose.on_busiest(found)["device"].iloc[0]
+    shown = diagnose.on_busiest(found)
+    number = shown["device"].astype(object).iloc[0]
+    which = "the GPU whose number was not recorded" if pd.isna(number) else f"GPU {number}"
     for device, own in found.ran.groupby("device"):
-        if device != shown:
+        if own.index[0] not in shown.index:
             start, end = diagnose.clipped(own, found.window_us)
             starts, ends = diagnose.merged(start, end)
             share = (ends - starts).sum() / max(1e-9, found.window_us[1] - found.window_us[0])
-            yield f"the time is divided for GPU {shown}; GPU {device} was busy for {100 * share:.1f} % of it"
+            yield f"the time is divided for {which}; GPU {device} was busy for {100 * share:.1f} % of it"
 
 
 def _profiler(found: diagnose.Case) -> Iterator[str]:
@@ -491,6 +493,7 @@ def _win(row) -> str:
 # --------------------------------------------------------------------------------------------------- HTML
 
 _COLOURS = {
+    "compiling": "#d08c2f",
     "compute": "#3b6fb5", "memory": "#5aa469", "other": "#8c7aa9", "communication": "#d08c2f",
     "copies": "#7a7a7a", "operators": "#c0695e", "launch": "#c94f4f", "wait": "#d9706b", "elsewhere": "#e39a95",
     "queued": "#c9b7a0", "end": "#b9b9b9",

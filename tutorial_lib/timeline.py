@@ -468,7 +468,7 @@ WRAPPERS = _aten(
     "diagonal_scatter select_scatter slice_scatter alias_copy as_strided_copy detach_copy diagonal_copy "
     "expand_copy permute_copy select_copy slice_copy split_copy split_with_sizes_copy squeeze_copy t_copy "
     "transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy "
-    "_sparse_coo_tensor_with_dims_and_tensors sparse_coo_tensor _sparse_compressed_tensor_unsafe"
+    "slice_backward select_backward _sparse_coo_tensor_with_dims_and_tensors sparse_coo_tensor _sparse_compressed_tensor_unsafe"
 )
 # These compute in their own code, whatever other operators prepare for it, except a product that is made of
 # products: a CPU without batched ones in half precision runs an addmm_ for each matrix inside its baddbmm.
