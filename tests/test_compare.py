@@ -176,3 +176,9 @@ def test_a_device_with_an_endless_name_does_not_flood_the_screen():
     before, after = (from_events([event("cpu_op", "aten::mm", 0, 9)], deviceProperties=[{"id": 0, "name": name * 9999}])
                      for name in "ab")  # fmt: skip
     assert max(map(len, str(compare(before, after)).splitlines())) < 1000
+
+
+def test_what_no_row_has_is_told_so_that_the_step_adds_up():
+    # the product takes 40 µs less, the step stays 1000 long: 40 µs more of it are idle
+    assert "in no row: +40.0 µs" not in str(compare(job(100, 0), job(60, 0)))  # 4 % of the step
+    assert "in no row: +400 µs of the parts above" in str(compare(job(500, 0), job(100, 0)))

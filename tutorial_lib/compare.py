@@ -253,7 +253,8 @@ def _lines(c: Comparison) -> Iterator[str]:
             yield f"  and {len(rest)} more rows{said}, {together} together"
     elsewhere_us = c.after_us - c.before_us - c.table["difference_us"].sum()
     if abs(elsewhere_us) > SAME * max(c.before_us, c.after_us):
-        yield f"  in no row: {diagnose.signed(elsewhere_us)} of the parts above (waiting, overhead, what ran at the same time)"
+        said = "of the parts above (waiting, overhead, what ran at the same time)"
+        yield f"  in no row: {diagnose.signed(elsewhere_us)} {said}"
 
 
 _ALIKE = f"that are the same to within {100 * SAME:g} % a call"

@@ -266,8 +266,9 @@ def _works_of_lists(trace: Trace, items: pd.DataFrame, rows: np.ndarray) -> dict
     """The cost of operators on lists of tensors: of these a trace has shapes, and kernels' names the dtype."""
     dtypes = trace.events["dtypes"].loc[rows]
     first, which = distinct(timeline.numbers_of(trace, "dtypes", dtypes.index))
-    lists = np.array([isinstance(d, tuple) and "TensorList" in d for d in dtypes.iloc[first]], dtype=bool)[which]
-    launched = items[items["operator_row"].isin(rows[lists])].groupby("operator_row", sort=False)["name"].agg(tuple)
+    lists = np.array([isinstance(d, tuple) and "TensorList" in d for d in dtypes.iloc[first]], dtype=bool)
+    launched = items[items["operator_row"].isin(rows[lists[which]])].groupby("operator_row", sort=False)
+    launched = launched["name"].agg(tuple)
     called = trace.events.loc[launched.index.astype(np.int64), list(_CALLED)]
     known: dict[object, Work | None] = {}
     return {
@@ -516,7 +517,8 @@ def _idle(found: Case) -> pd.DataFrame:
     rows = np.append(ran.index.to_numpy(), -1)[at]
     last = at == len(ran)
     waited, late = _after_wait(found, a, b), call_us > a
-    number = np.select([last, waited, late], [_WHY.index(why) for why in ("end", "wait", "launch")], _WHY.index("queued"))
+    places = [_WHY.index(why) for why in ("end", "wait", "launch")]
+    number = np.select([last, waited, late], places, _WHY.index("queued"))
     why = pd.Categorical.from_codes(number, categories=_WHY)
     frame = pd.DataFrame({"start_us": a, "end_us": b, "time_us": b - a, "why": why, "row": rows})
     return _split(found, frame, np.fmin(call_us, b))
@@ -697,7 +699,8 @@ def _calls(found: Case) -> pd.DataFrame:
     order = np.argsort(-items["duration_us"].to_numpy(), kind="stable")[::-1]
     longest[call[order]] = order  # the last one kept is the longest
     frame = {name: np.bincount(call, times, len(rows)) for name, times in times.items()}
-    frame |= {"module": np.append(modules, None)[first_known(call, module)], "kernel": items["name"].to_numpy()[longest]}
+    frame["module"] = np.append(modules, None)[first_known(call, module)]
+    frame["kernel"] = items["name"].to_numpy()[longest]
     return pd.DataFrame(frame | {"row": rows, "group": _grouped(found, pd.Index(rows))})
 
 
@@ -880,7 +883,8 @@ REMEDY = {
     "synchronisation": "Keep values on the GPU: no .item(), .cpu(), nonzero(), print or synchronize() in a step.",
     "input pipeline": "Give the DataLoader workers, pinned memory and prefetching.",
     "CPU outside of operators": "Look at the Python between operators: a recording with_stack=True names it.",
-    "exposed communication": "Overlap it with work that does not need its result, as a backward pass does in buckets; look for the slowest rank.",
+    "exposed communication": "Overlap it with work that does not need its result, as a backward pass does in"
+    " buckets; look for the slowest rank.",
     "copy from pageable memory": "Pin the host tensor (pin_memory=True) and copy with non_blocking=True.",
     "hidden copy": "Give the operator a tensor in the layout that it wants, so that it does not copy first.",
     "change of layout": "Keep model and input in channels_last (memory_format=torch.channels_last).",
@@ -894,8 +898,10 @@ REMEDY = {
     "recompile": "Find the guard that fails (TORCH_LOGS=recompiles), and mark what varies (mark_dynamic).",
     "compilation in a step": "Warm up with every shape before you record or serve.",
     "graph breaks": "Find them with TORCH_LOGS=graph_breaks, or forbid them: torch.compile(fullgraph=True).",
-    "kernels without events": "Compile again with torch._inductor.config.cpp.enable_kernel_profile = True, and record.",
-    "far from the card's rates": "This kernel can do no better: look for another operator, or fuse it with its neighbours.",
+    "kernels without events": "Compile again with torch._inductor.config.cpp.enable_kernel_profile = True, and"
+    " record.",
+    "far from the card's rates": "Kernels like this one do no better: look for another operator, or fuse it with"
+    " its neighbours.",
     "dispatch": "Do more in one operator: larger batches, torch.compile, fewer small operators.",
 }
 
@@ -1068,8 +1074,9 @@ def _copies(found: Case) -> Iterator[dict]:
 _IN_PLACE = "It copies all and then writes: its form with a trailing underscore only writes, over the old values."
 _WIDER = "Padding copies all: make the tensor as wide as it must be, and write into a part of it."
 _INSTEAD = {
-    **{f"aten::{name}": _IN_PLACE for name in ("masked_fill", "index_fill", "index_put", "scatter", "scatter_add")},
-    **{f"aten::{name}": _WIDER for name in ("pad", "constant_pad_nd")},
+    **dict.fromkeys(("aten::masked_fill", "aten::index_fill", "aten::index_put"), _IN_PLACE),
+    **dict.fromkeys(("aten::scatter", "aten::scatter_add"), _IN_PLACE),
+    **dict.fromkeys(("aten::pad", "aten::constant_pad_nd"), _WIDER),
 }
 
 
@@ -1330,8 +1337,8 @@ def _dispatch(found: Case) -> Iterator[dict]:
     rest_us = row["time_us"] - hidden_us
     tenth_us = 0.1 * (found.window_us[1] - found.window_us[0]) / found.repeats
     if hidden_us > tenth_us:
-        evidence = f"{_us(hidden_us)}{found.per} are spent in compiled regions, outside of the operators that they call:"
-        evidence += " in wrappers, and in Inductor's C++ kernels, which leave no event"
+        evidence = f"{_us(hidden_us)}{found.per} are spent in compiled regions, outside of the operators that"
+        evidence += " they call: in wrappers, and in Inductor's C++ kernels, which leave no event"
         yield _finding("kernels without events", "torch.compile", hidden_us, None, evidence)
     if rest_us > tenth_us:
         evidence = f"{_us(rest_us)}{found.per} are spent in operators that call others, views and allocations"
@@ -1347,8 +1354,8 @@ def _slow_operators(found: Case) -> Iterator[dict]:
         if row.won_us > 0:
             yield _finding(row.reason, where, row.total_us, row.won_us, row.evidence, row.remedy)
         elif over_us > _LARGE * step_us and row.peak_share < _FAR:
-            evidence = f"{number(row.count)}{found.per} of {_us(row.median_us)}, what such a kernel takes; at the card's"
-            evidence += f" rates the same work takes {_us(row.limit_us)}"
+            evidence = f"{number(row.count)}{found.per} of {_us(row.median_us)}, what such a kernel takes;"
+            evidence += f" at the card's rates the same work takes {_us(row.limit_us)}"
             yield _finding("far from the card's rates", where, over_us, None, evidence)
 
 

@@ -327,7 +327,8 @@ _ZEROED_ON_A_CPU = _aten(
 # These write into a copy of their first argument.
 _COPIED = _aten("scatter scatter_add")
 # These fill a tensor and write their first argument into a part of it.
-_FILLED = {"aten::constant_pad_nd": "aten::fill_", **dict.fromkeys(_aten("slice_backward select_backward"), "aten::zero_")}
+_FILLED = {"aten::constant_pad_nd": "aten::fill_", "aten::slice_backward": "aten::zero_",
+           "aten::select_backward": "aten::zero_"}  # fmt: skip
 # Losses of each element, and where their reduction stands: 0 none, 1 mean, 2 sum.
 _LOSSES = {
     "aten::mse_loss": 2, "aten::smooth_l1_loss": 2, "aten::huber_loss": 2, "aten::binary_cross_entropy": 3,
