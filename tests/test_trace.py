@@ -652,7 +652,7 @@ def test_kinds_are_asked_by_name():
 @pytest.mark.parametrize("byte", ["\x00", "\x01", "\x02"])
 @pytest.mark.parametrize("key", ["Input type", "Concrete Inputs"])
 def test_control_characters_in_an_operators_lists_are_replaced_and_noted(tmp_path, byte, key):
-    # zero and one part the lists of an operator from each other while they are read
+    # zero and one part lists from each other while they are read: of a broken file they must not be left in a text
     names = [{**MM, "args": {"Input Dims": [[2]], key: [text], "Ev Idx": n}} for n, text in enumerate(("a?b", "c"))]
     trace = read(tmp_path, text_of(*names).replace("?", byte))
     column = {"Input type": "dtypes", "Concrete Inputs": "concrete"}[key]
