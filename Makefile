@@ -11,6 +11,8 @@ export KINETO_LOG_LEVEL := 99
 # The kernel called python3 is the one in $(VENV), even where the user has registered another of that name.
 export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# That a machine is busy while a page is made says nothing to those who read it.
+export PYTHONWARNINGS := ignore:this machine was busy
 # A backend forced from outside would leave the pages without figures; search paths would bring in other packages.
 unexport MPLBACKEND PYTHONPATH PYTHONHOME
 
