@@ -226,6 +226,7 @@ def _outer_first(thread, start, length, opens) -> np.ndarray:
     return np.lexsort(keys) if after.any() else order
 
 
+@_kept
 def _threads(trace: Trace) -> np.ndarray:
     """For each event a number of its pid and thread."""
     pid, thread = trace.numbered("pid"), trace.numbered("thread")

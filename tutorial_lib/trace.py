@@ -959,9 +959,11 @@ def _table(
     table: dict[str, Any] = {"start_us": (start_ns - start_ns[0]) / 1000, "duration_us": duration_us[order]}
     place = np.full(read.count, -1)
     place[order] = np.arange(len(order))
+    old = "external_id_2021" in read.arguments
     for name in dict.fromkeys(name for names in _ARGUMENTS.values() for name in names):
         table[name] = _spread(read.arguments.pop(name, []), place, len(order), name)
-    table["external_id"] = pd.Series(table["external_id"]).fillna(pd.Series(table["external_id_2021"]))
+    if old:
+        table["external_id"] = pd.Series(table["external_id"]).fillna(pd.Series(table["external_id_2021"]))
     of_call = np.array([*read.calls.parts, (_NONE,) * len(_OF_CALL)], dtype=np.int32).T
     table |= dict(zip(_OF_CALL, of_call[:, table["call"]], strict=True))
     numbered = {name: (of_head[name][head], of) for name, of in texts.items()}
