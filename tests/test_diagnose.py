@@ -1,5 +1,7 @@
 """Where the time of a trace goes, and what would win some of it back, on traces drawn by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -401,3 +403,12 @@ def test_far_from_the_cards_rates_is_a_kernel_inside_its_band_that_takes_a_large
     (row,) = diagnose.by_operator(diagnose.case(trace)).itertuples()
     assert row.position == "inside the band" and row.peak_share == pytest.approx(70.1 / 500, rel=1e-3)
     assert found(trace, "far from the card's rates")["time_us"].tolist() == [pytest.approx(429.9, abs=0.1)] * said
+
+
+def test_a_trace_whose_events_stand_in_another_order_says_the_same():
+    trace = from_events([step(1, 0, 100), *ran("aten::mm", 5, 9, 1, "k", [[64, 64]] * 2, ["float"] * 2),
+                         *ran("aten::foo", 30, 9, 2, "k")], **H100)  # fmt: skip
+    mixed = replace(trace, events=trace.events.iloc[::-1])
+    one, two = (diagnose.by_operator(diagnose.case(t)).sort_values("operator") for t in (trace, mixed))
+    assert one["operator"].tolist() == two["operator"].tolist() == ["aten::foo", "aten::mm"]
+    assert one["bytes_moved"].tolist()[1] == two["bytes_moved"].tolist()[1] == 3 * 64 * 64 * 4

@@ -228,13 +228,16 @@ def _costed(
     rows = items["operator_row"].astype("Int64")
     unique = pd.unique(rows.dropna()).astype(np.int64)
     levels = [unique]
-    parents = operators["parent"]
+    place_of = operators.index.get_indexer
+    parents = np.append(operators["parent"].to_numpy(dtype=np.int64, na_value=-1), -1)
     for _ in range(3 if climb else 0):
-        above = parents.reindex(levels[-1]).fillna(-1).to_numpy(dtype=np.int64)
-        levels.append(above)
+        levels.append(parents[place_of(levels[-1])])  # -1 is in no place, -1, and has no parent
     works = _works(trace, np.unique(np.concatenate(levels)) if len(unique) else unique)
     works |= _works_of_lists(trace, items, unique) if climb else {}
-    has = [np.array([works.get(row) is not None for row in level.tolist()], dtype=bool) for level in levels]
+    costed = np.array([row for row, work in works.items() if work is not None], dtype=np.int64)
+    priced = np.zeros(len(parents), dtype=bool)
+    priced[place_of(costed)] = True
+    has = [priced[place_of(level)] for level in levels]
     owner, settled = unique.copy(), has[0].copy()
     climbed: set[int] = set()
     for level, known in zip(levels[1:], has[1:], strict=True):
@@ -530,7 +533,8 @@ def _split(found: Case, idle: pd.DataFrame, called_us: np.ndarray) -> pd.DataFra
     """
     if not len(found.operators):
         return idle
-    working = found.events(f"^(?!{_WAIT[1:]})", "operator", "runtime", "driver")
+    rows = timeline.found(found.trace, re.compile(f"^(?!{_WAIT[1:]})").match, "operator", "runtime", "driver")
+    working = found.trace.events[["start_us", "duration_us"]].loc[rows]
     launch = (idle["why"] == "launch").to_numpy()
     start = idle["start_us"].to_numpy()
     end = np.where(launch, np.fmax(called_us, start), start)
@@ -659,7 +663,7 @@ def by_operator(found: Case) -> pd.DataFrame:
         _judged(found, group, operator, ran.get(group.row, ()))
         for group, operator in zip(groups.itertuples(), described, strict=True)
     ]
-    frame = with_none(pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(_NUMBERS, float)))
+    frame = pd.DataFrame(rows, columns=COLUMNS, dtype=object).astype(dict.fromkeys(_NUMBERS, float))
     frame = frame.sort_values("total_us", ascending=False, kind="stable")
     order = frame["won_us"].fillna(0.0).sort_values(ascending=False, kind="stable")
     return frame.loc[order.index].reset_index(drop=True)
