@@ -6,9 +6,10 @@ Writes two made-up traces of 150,000+ events to a temporary folder, one of a run
 in flow arrows as real ones are, and reads them in fresh processes, turn by turn: each tells its CPU time (what
 else the machine does hardly changes it; both sides run on one core) and by how much its memory grew at the
 peak. Both sides read alone, and read and then add up the kernels by name; the last is compared with our
-whole report as well. A real trace is mostly shorter: `--repeat` writes it so often, one after the other. HolisticTraceAnalysis is called so
-on PyPI (0.5.0 needs pandas<3); it may live in another environment, whose python `--with` names. Without it
-only our own numbers are printed. (TraceLens of AMD-AGI is not on PyPI; `tracelens` is another project.)
+whole report as well. A real trace is mostly shorter: `--repeat` writes it so often, one after the other.
+HolisticTraceAnalysis is on PyPI under that name (0.5.0) and as traceinsight (0.6.1), both with pandas<3; it may
+live in another environment, whose python `--with` names. Without it only our own numbers are printed.
+(TraceLens of AMD-AGI is not on PyPI; `tracelens` is another project.)
 """
 
 import argparse
